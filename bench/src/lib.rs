@@ -1,0 +1,1 @@
+//! Paired measurements of txos against native execution.

@@ -1,0 +1,1 @@
+//! Locks that cooperate with transactional memory.

@@ -1,0 +1,1 @@
+//! A deterministic multi-processor simulator with hardware transactional memory.

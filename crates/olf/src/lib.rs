@@ -1,0 +1,1 @@
+//! Optimistic lock-free lists that compose.

@@ -1,0 +1,1 @@
+//! Pure logic of system transactions: identities, versions, facets, worksets, conflicts, reports.

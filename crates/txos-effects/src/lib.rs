@@ -1,0 +1,1 @@
+//! Effects: the system call filter and its supervisor, standard streams, deferred service requests.

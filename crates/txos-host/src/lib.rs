@@ -1,0 +1,1 @@
+//! Reading the stable system: paths resolved beneath pinned directories, versions, listings, hashes, leases, mounts.

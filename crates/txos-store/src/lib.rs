@@ -1,0 +1,1 @@
+//! State directory, delta, staging, journal, apply and recovery.

@@ -1,0 +1,1 @@
+//! The view of a transaction: namespaces, overlay mounts and the capture FUSE.

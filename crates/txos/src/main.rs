@@ -1,0 +1,3 @@
+//! The `txos` command.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! End-to-end tests that run the real txos binary from outside.
