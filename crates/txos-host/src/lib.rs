@@ -1,1 +1,28 @@
-//! Reading the stable system: paths resolved beneath pinned directories, versions, listings, hashes, leases, mounts.
+//! Reading the stable system: paths resolved beneath pinned directories, versions, listings,
+//! hashes, leases, mounts.
+//!
+//! # Invariants
+//!
+//! - A path of the stable system is walked with `openat2(2)`, `RESOLVE_BENEATH |
+//!   RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS`, from a pinned directory: nobody who swaps a
+//!   parent for a link can lead the walk elsewhere. A swapped parent is an error, never followed.
+//! - Reading leaves no trace: access times are not moved where the kernel permits (`O_NOATIME`).
+//! - No descriptor is kept for an object: the descriptor limit of the process must not bound what
+//!   a transaction may touch.
+
+mod attrs;
+mod content;
+mod error;
+mod lease;
+mod listing;
+pub mod mounts;
+mod tree;
+mod xattr;
+
+pub use attrs::{attrs_at, attrs_of};
+pub use content::{content_hash, open_content};
+pub use error::{HostError, Result};
+pub use lease::{WriterProbe, probe_writers};
+pub use listing::{Entry, Listing, read_listing};
+pub use tree::Tree;
+pub use xattr::{XattrSet, read_xattrs_at};

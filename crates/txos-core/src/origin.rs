@@ -1,0 +1,21 @@
+use std::path::PathBuf;
+
+use crate::Attrs;
+
+/// The stable object from which a shadow object was copied up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// The version that the transaction saw.
+    pub attrs: Attrs,
+    /// One name of it, as an absolute path of the stable system, as the transaction saw it.
+    pub path: PathBuf,
+}
+
+/// Answers which stable object a node id of the capture stands for.
+///
+/// The overlay records the node id of a copied-up object in its `overlay.origin` attribute; the
+/// delta needs the way back.
+pub trait Origins {
+    /// The object behind `node_id`, or `None` if the capture never gave out this id.
+    fn origin(&self, node_id: u64) -> Option<Origin>;
+}

@@ -1,0 +1,71 @@
+use std::{
+    collections::BTreeMap,
+    ffi::{CStr, CString, OsStr},
+    os::{
+        fd::{AsFd, AsRawFd},
+        unix::ffi::OsStrExt,
+    },
+    path::PathBuf,
+};
+
+use rustix::{
+    fs::{lgetxattr, llistxattr},
+    io::Errno,
+};
+
+/// The extended attributes of an object, by name.
+pub type XattrSet = BTreeMap<CString, Vec<u8>>;
+
+/// Reads all extended attributes of `name` in `dir` that the caller may see; an empty set where
+/// the file system has none. A last symbolic link is not followed.
+///
+/// # Errors
+/// What `llistxattr(2)` and `lgetxattr(2)` give.
+pub fn read_xattrs_at(dir: impl AsFd, name: &OsStr) -> Result<XattrSet, Errno> {
+    let path = beside(dir.as_fd().as_raw_fd(), name);
+    let list = match sized(|buffer| llistxattr(&path, buffer)) {
+        Ok(list) => list,
+        Err(Errno::NOTSUP) => return Ok(XattrSet::new()),
+        Err(errno) => return Err(errno),
+    };
+    let mut set = XattrSet::new();
+    for key in list.split_inclusive(|byte| *byte == 0) {
+        let Ok(key) = CStr::from_bytes_with_nul(key) else { continue };
+        match sized(|buffer| lgetxattr(&path, key, buffer)) {
+            Ok(value) => {
+                set.insert(key.to_owned(), value);
+            }
+            // Removed in between, or listed but not readable by this caller.
+            Err(Errno::NODATA | Errno::PERM | Errno::ACCESS) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(set)
+}
+
+/// A path to `name` beneath an open directory for calls that have no `…at` form on all kernels.
+fn beside(dir: i32, name: &OsStr) -> PathBuf {
+    let mut path = PathBuf::from(format!("/proc/self/fd/{dir}"));
+    if !name.as_bytes().is_empty() {
+        path.push(name);
+    }
+    path
+}
+
+/// Calls `read` with a buffer that grows until the value fits.
+fn sized(mut read: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {
+    let mut buffer = vec![0; 256];
+    loop {
+        match read(&mut buffer) {
+            Ok(length) => {
+                buffer.truncate(length);
+                return Ok(buffer);
+            }
+            Err(Errno::RANGE) if buffer.len() < 1 << 20 => {
+                let length = buffer.len() * 8;
+                buffer.resize(length, 0);
+            }
+            Err(errno) => return Err(errno),
+        }
+    }
+}
