@@ -1,0 +1,58 @@
+//! What differs inside a transaction, and why: the one table.
+//!
+//! A difference that is not here is a bug. Each row names an operation, what native execution
+//! answers, what the view answers instead, and to whom.
+
+use crate::op::Op;
+use crate::who::Who;
+
+/// One row.
+pub struct Known {
+    /// The operation's name in JSON.
+    pub op: &'static str,
+    /// Native answer; `*` for any.
+    pub native: &'static str,
+    /// Answer inside.
+    pub inside: &'static str,
+    /// For whom; `None` for everybody.
+    pub who: Option<Who>,
+    /// Why nothing can be done about it, or why nothing should.
+    pub reason: &'static str,
+}
+
+/// All known differences.
+pub const KNOWN: &[Known] = &[
+    Known {
+        op: "rename",
+        native: "ok",
+        inside: "EXDEV",
+        who: Some(Who::User),
+        reason: "overlayfs grants redirect_dir to no user namespace, so a directory that exists \
+                 outside can't be renamed by one call; programs fall back to copying",
+    },
+    Known {
+        op: "mknod",
+        native: "ok",
+        inside: "EPERM",
+        who: Some(Who::Root),
+        reason: "a character device 0:0 is overlayfs's own sign for a removed name",
+    },
+    Known {
+        op: "*",
+        native: "ok",
+        inside: "EOVERFLOW",
+        who: Some(Who::User),
+        reason: "a file of an owner who is not mapped into the user's namespace can't be copied up, \
+                 so it can't be changed even where its mode bits would allow it",
+    },
+];
+
+/// The row that explains why `op` answered `native` outside and `inside` inside, if there is one.
+pub fn explained(op: &Op, native: &str, inside: &str, who: Who) -> Option<&'static Known> {
+    KNOWN.iter().find(|k| {
+        (k.op == "*" || k.op == op.kind())
+            && (k.native == "*" || native.split(' ').next() == Some(k.native))
+            && k.inside == inside
+            && k.who.is_none_or(|w| w == who)
+    })
+}

@@ -1,0 +1,54 @@
+//! Random operation lists: performed natively and in a transaction, they give the same answers and
+//! the same tree.
+//!
+//! `TXOS_RANDOM_CASES=N` runs N lists for each kind of user, `TXOS_RANDOM_SEED=S` begins with the
+//! seed S. A failure prints its seed and the smallest list that still fails.
+
+use std::time::Duration;
+
+use txos_tests::op::Op;
+use txos_tests::random::{Random, ops, setup, shrink};
+use txos_tests::scenario::Scenario;
+use txos_tests::who::Who;
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+fn scenario(list: &[Op], who: Who) -> Scenario {
+    Scenario::ops(list.to_vec()).setup_ops(setup(who)).by(who)
+}
+
+fn run(who: Who, default_cases: u64) {
+    if let Some(why) = who.impossible() {
+        println!("Skip: {why}");
+        return;
+    }
+    let cases = number("TXOS_RANDOM_CASES").unwrap_or(default_cases);
+    let now = || std::time::UNIX_EPOCH.elapsed().map_or(0, |d| d.as_nanos() as u64);
+    let first = number("TXOS_RANDOM_SEED").unwrap_or_else(now);
+    for seed in (0..cases).map(|i| first.wrapping_add(i)) {
+        println!("seed {seed}");
+        let mut random = Random::new(seed);
+        let count = 5 + random.below(60) as usize;
+        let list = ops(&mut random, count, who);
+        let found = scenario(&list, who).differences();
+        if found.is_empty() {
+            continue;
+        }
+        let small =
+            shrink(list, Duration::from_secs(30), |l| !scenario(l, who).differences().is_empty());
+        let found = scenario(&small, who).differences().join("\n");
+        panic!("seed {seed}, made small:\n{}\n{found}", Op::print(&small));
+    }
+}
+
+#[test]
+fn random_operations_as_root() {
+    run(Who::Root, 25);
+}
+
+#[test]
+fn random_operations_as_an_ordinary_user() {
+    run(Who::User, 15);
+}
