@@ -1,0 +1,108 @@
+//! The command's own process, up to `execve(2)`.
+
+use std::{
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::process::CommandExt,
+    },
+    process::{Command, exit},
+};
+
+use rustix::{
+    fs::{CWD, Mode, OFlags, SeekFrom, openat, seek},
+    io::{Errno, FdFlags, fcntl_setfd},
+    process::{Resource, Rlimit, ioctl_tiocsctty, setrlimit, setsid},
+    stdio::{dup2_stderr, dup2_stdin, dup2_stdout},
+};
+
+use crate::{Channel, FromView, Result, ViewError, ViewSpec, capabilities, sys};
+
+/// Opens standard input in the view, where the specification says so.
+pub(crate) fn open_stdin(spec: &ViewSpec) -> Result<Option<OwnedFd>> {
+    let Some(stdin) = &spec.stdin else { return Ok(None) };
+    let failed = |errno| {
+        ViewError::step(format!("open standard input {} again", stdin.path.display()), errno)
+    };
+    let file = openat(CWD, &stdin.path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        .map_err(failed)?;
+    seek(&file, SeekFrom::Start(stdin.offset)).map_err(failed)?;
+    Ok(Some(file))
+}
+
+/// Prepares the process and executes the command; never returns.
+pub(crate) fn execute(
+    spec: &ViewSpec,
+    channel: &Channel,
+    terminal: Option<OwnedFd>,
+    stdin: Option<OwnedFd>,
+    before_exec: &mut dyn FnMut(&Channel) -> std::result::Result<(), String>,
+) -> ! {
+    let prepared = prepare(spec, terminal.as_ref(), stdin.as_ref())
+        .map_err(|error| error.to_string())
+        .and_then(|()| before_exec(channel))
+        // Last, since installing the filter still needs a capability that goes here.
+        .and_then(|()| capabilities::drop_dangerous().map_err(|error| error.to_string()));
+    if let Err(message) = prepared {
+        let _ = channel.send(&FromView::Failed { message }, None);
+        exit(125);
+    }
+    let Some((program, arguments)) = spec.command.split_first() else { exit(125) };
+    sys::unblock_signals();
+    let error = Command::new(program).args(arguments).exec();
+    let errno = error.raw_os_error().unwrap_or_else(|| Errno::INVAL.raw_os_error());
+    let _ = channel.send(&FromView::ExecFailed { errno }, None);
+    exit(if errno == Errno::NOENT.raw_os_error() { 127 } else { 126 })
+}
+
+fn prepare(spec: &ViewSpec, terminal: Option<&OwnedFd>, stdin: Option<&OwnedFd>) -> Result<()> {
+    close_inherited(&spec.pass_fds)?;
+    let streams = |errno| ViewError::step("set up the standard streams", errno);
+    if let Some(file) = stdin {
+        dup2_stdin(file).map_err(streams)?;
+    }
+    if let Some(terminal) = terminal {
+        setsid().map_err(|errno| ViewError::step("begin a session", errno))?;
+        ioctl_tiocsctty(terminal.as_fd())
+            .map_err(|errno| ViewError::step("take the controlling terminal", errno))?;
+        let [input, output, errors] = spec.terminal;
+        if input {
+            dup2_stdin(terminal).map_err(streams)?;
+        }
+        if output {
+            dup2_stdout(terminal).map_err(streams)?;
+        }
+        if errors {
+            dup2_stderr(terminal).map_err(streams)?;
+        }
+    }
+    // A core dump is written by the kernel, outside the view. A limit of 1 byte also stops dumps
+    // into a pipe (core(5)), which a limit of 0 does not.
+    let limit = Rlimit { current: Some(1), maximum: Some(1) };
+    setrlimit(Resource::Core, limit)
+        .map_err(|errno| ViewError::step("switch core dumps off", errno))?;
+    rustix::process::chdir(&spec.directory).map_err(|errno| {
+        let step = format!("change to the working directory {}", spec.directory.display());
+        ViewError::step(step, errno)
+    })
+}
+
+/// Marks every descriptor but the standard streams and `keep` as closed on exec.
+fn close_inherited(keep: &[i32]) -> Result<()> {
+    let failed = |errno| ViewError::step("close inherited descriptors", errno);
+    let entries = std::fs::read_dir("/proc/self/fd")
+        .map_err(|error| failed(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
+    let fds: Vec<i32> = entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter(|fd| *fd > 2)
+        .collect();
+    for fd in fds {
+        let flags = if keep.contains(&fd) { FdFlags::empty() } else { FdFlags::CLOEXEC };
+        match fcntl_setfd(sys::borrow(fd), flags) {
+            // The descriptor of the directory listing itself is closed again.
+            Ok(()) | Err(Errno::BADF) => {}
+            Err(errno) => return Err(failed(errno)),
+        }
+    }
+    Ok(())
+}

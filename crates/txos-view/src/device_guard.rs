@@ -1,0 +1,108 @@
+//! Keeping dangerous devices closed with the device controller of cgroup v1.
+//!
+//! A transaction of root may make device nodes, and a chroot inside it needs its `/dev/null`; yet
+//! a node of the disk would be a way out. Where the controller is there, the processes of the view
+//! get a cgroup in which all devices may be made and only harmless ones opened; else the overlays
+//! are mounted `nodev`.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use txos_host::mounts;
+
+/// Which devices may be opened: null, zero, full, random, urandom, tty, console, ptmx, terminals.
+const ALLOWED: [&str; 10] = [
+    "c 1:3 rwm",
+    "c 1:5 rwm",
+    "c 1:7 rwm",
+    "c 1:8 rwm",
+    "c 1:9 rwm",
+    "c 5:0 rwm",
+    "c 5:1 rwm",
+    "c 5:2 rwm",
+    "c 136:* rwm",
+    "a *:* m",
+];
+
+/// A cgroup of the device controller, removed when dropped.
+#[derive(Debug)]
+pub struct DeviceGuard {
+    path: PathBuf,
+}
+
+impl DeviceGuard {
+    /// Makes the cgroup `name`; `None` where the controller is missing or not writable.
+    pub fn new(name: &str) -> Option<DeviceGuard> {
+        let mounts = mounts::visible().ok()?;
+        let controller = mounts.iter().find(|mount| {
+            mount.fs_type == "cgroup" && mount.super_options.iter().any(|o| o == "devices")
+        })?;
+        let own = own_cgroup(&fs::read_to_string("/proc/self/cgroup").ok()?)?;
+        let path = controller.point.join(own.strip_prefix("/").ok()?).join(name);
+        fs::create_dir(&path).ok()?;
+        let guard = DeviceGuard { path };
+        fs::write(guard.path.join("devices.deny"), "a").ok()?;
+        for rule in ALLOWED {
+            // "a *:* m" is understood only as two rules.
+            let rules = match rule.strip_prefix("a ") {
+                Some(rest) => vec![format!("b {rest}"), format!("c {rest}")],
+                None => vec![rule.to_owned()],
+            };
+            for rule in rules {
+                fs::write(guard.path.join("devices.allow"), rule).ok()?;
+            }
+        }
+        Some(guard)
+    }
+
+    /// Moves the process `pid`, and all that it will start, into the cgroup.
+    ///
+    /// # Errors
+    /// What the kernel says to the write.
+    pub fn add(&self, pid: u32) -> std::io::Result<()> {
+        fs::write(self.path.join("cgroup.procs"), pid.to_string())
+    }
+
+    /// Where the cgroup is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for DeviceGuard {
+    fn drop(&mut self) {
+        // The kernel may need a moment to empty it after the last process was reaped.
+        for _ in 0..50 {
+            match fs::remove_dir(&self.path) {
+                Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy => {
+                    std::thread::sleep(std::time::Duration::from_millis(2));
+                }
+                _ => return,
+            }
+        }
+    }
+}
+
+/// The caller's group in the device controller's hierarchy, from `/proc/self/cgroup`.
+fn own_cgroup(text: &str) -> Option<PathBuf> {
+    text.lines().find_map(|line| {
+        let mut fields = line.splitn(3, ':');
+        let controllers = fields.nth(1)?;
+        let path = fields.next()?;
+        controllers.split(',').any(|name| name == "devices").then(|| PathBuf::from(path))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_the_group_of_the_device_controller() {
+        let text = "5:devices:/a/b\n1:name=systemd:/x\n0::/c\n";
+        assert_eq!(own_cgroup(text), Some(PathBuf::from("/a/b")));
+        assert_eq!(own_cgroup("0::/c\n"), None);
+    }
+}

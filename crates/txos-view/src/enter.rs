@@ -1,0 +1,56 @@
+use rustix::{
+    process::{Signal, WaitOptions, set_parent_process_death_signal, waitpid},
+    thread::set_name,
+};
+
+use crate::{Channel, FromView, Result, ViewError, ViewSpec, init, namespaces, sys};
+
+/// Makes the view that `spec` describes and runs its command in it.
+///
+/// To be called in a process of its own that was just started and has one thread.
+/// `before_exec` runs in the command's process right before it drops privileges and executes the
+/// command; there the system call filter is installed and its listener sent.
+///
+/// All outcomes are told over `channel`; the return value is the exit status for the calling
+/// process and says nothing more.
+pub fn enter(
+    spec: &ViewSpec,
+    channel: &Channel,
+    before_exec: &mut dyn FnMut(&Channel) -> std::result::Result<(), String>,
+) -> u8 {
+    match run(spec, channel, before_exec) {
+        Ok(()) => 0,
+        Err(error) => {
+            // If the manager is gone too there is nobody left to tell.
+            let _ = channel.send(&FromView::Failed { message: error.to_string() }, None);
+            1
+        }
+    }
+}
+
+fn run(
+    spec: &ViewSpec,
+    channel: &Channel,
+    before_exec: &mut dyn FnMut(&Channel) -> std::result::Result<(), String>,
+) -> Result<()> {
+    namespaces::leave_host(spec)?;
+    // After the namespaces: a change of credentials clears the death signal (prctl(2)).
+    die_with_parent()?;
+    let forked = sys::fork().map_err(|errno| ViewError::step("fork init of the view", errno))?;
+    match forked {
+        sys::Forked::Child => {
+            let _ = set_name(c"txos-init");
+            die_with_parent()?;
+            init::run(spec, channel, before_exec)
+        }
+        sys::Forked::Parent(_) => {
+            while let Err(rustix::io::Errno::INTR) = waitpid(None, WaitOptions::empty()) {}
+            Ok(())
+        }
+    }
+}
+
+fn die_with_parent() -> Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL))
+        .map_err(|errno| ViewError::step("ask for a parent-death signal", errno))
+}

@@ -1,0 +1,113 @@
+//! Pid 1 of the view: starts the command, passes signals on, reaps, and tells when all have ended.
+
+use std::{fs, os::fd::AsFd};
+
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    fs::{SeekFrom, seek},
+    io::{Errno, read},
+    process::{
+        DumpableBehavior, Pid, Signal, WaitOptions, kill_process, kill_process_group,
+        set_dumpable_behavior, waitpid,
+    },
+};
+
+use crate::{Channel, FromView, Result, ToView, ViewError, ViewSpec, command, mounts, sys};
+
+pub(crate) fn run(
+    spec: &ViewSpec,
+    channel: &Channel,
+    before_exec: &mut dyn FnMut(&Channel) -> std::result::Result<(), String>,
+) -> Result<()> {
+    let terminal = mounts::assemble(spec, channel)?;
+    // From here on no process of the view can trace init or look into it (ptrace(2)).
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)
+        .map_err(|errno| ViewError::step("protect init of the view", errno))?;
+    channel.send(&FromView::Ready, None)?;
+    match channel.receive::<ToView>()? {
+        Some((ToView::Go, _)) => {}
+        Some((other, _)) => return Err(ViewError::Message(format!("{other:?} before Go"))),
+        None => return Err(ViewError::Gone("manager")),
+    }
+    let children =
+        sys::child_events().map_err(|errno| ViewError::step("watch child processes", errno))?;
+    let stdin = command::open_stdin(spec)?;
+    match sys::fork().map_err(|errno| ViewError::step("fork the command", errno))? {
+        sys::Forked::Child => command::execute(spec, channel, terminal, stdin, before_exec),
+        sys::Forked::Parent(pid) => {
+            drop(terminal);
+            let leader = Pid::from_raw(pid)
+                .ok_or_else(|| ViewError::Message("fork gave no pid".to_owned()))?;
+            supervise(leader, channel, &children)?;
+            let stdin_offset = stdin.and_then(|file| seek(&file, SeekFrom::Current(0)).ok());
+            channel.send(&FromView::Ended { stdin_offset }, None)
+        }
+    }
+}
+
+/// Reaps until no process is left, passing on what the manager says meanwhile.
+fn supervise(leader: Pid, channel: &Channel, children: impl AsFd) -> Result<()> {
+    let mut leader_lives = true;
+    loop {
+        loop {
+            match waitpid(None, WaitOptions::NOHANG) {
+                Ok(Some((pid, status))) if pid == leader => {
+                    leader_lives = false;
+                    channel.send(&FromView::Exited { status: status.as_raw() }, None)?;
+                }
+                Ok(Some(_)) | Err(Errno::INTR) => {}
+                Ok(None) => break,
+                Err(Errno::CHILD) => return Ok(()),
+                Err(errno) => return Err(ViewError::step("wait for processes", errno)),
+            }
+        }
+        if !leader_lives {
+            let names = names_of_processes();
+            if !names.is_empty() {
+                channel.send(&FromView::Lingering { names }, None)?;
+            }
+        }
+        wait(leader, channel, &children)?;
+    }
+}
+
+/// Waits for a child to end or the manager to speak.
+fn wait(leader: Pid, channel: &Channel, children: impl AsFd) -> Result<()> {
+    let mut fds = [
+        PollFd::new(channel, PollFlags::IN),
+        PollFd::from_borrowed_fd(children.as_fd(), PollFlags::IN),
+    ];
+    match poll(&mut fds, None) {
+        Ok(_) | Err(Errno::INTR) => {}
+        Err(errno) => return Err(ViewError::step("wait for events", errno)),
+    }
+    let told = !fds[0].revents().is_empty();
+    if !fds[1].revents().is_empty() {
+        let mut space = [0u8; 1024];
+        let _ = read(children.as_fd(), &mut space);
+    }
+    if told {
+        match channel.receive::<ToView>()? {
+            Some((ToView::Signal { signal }, _)) => pass_on(leader, signal),
+            Some((ToView::Go, _)) => {}
+            None => return Err(ViewError::Gone("manager")),
+        }
+    }
+    Ok(())
+}
+
+fn pass_on(leader: Pid, signal: i32) {
+    if let Some(signal) = Signal::from_named_raw(signal) {
+        // The group where the command leads one, else the command alone; it may be gone already.
+        let _ = kill_process_group(leader, signal).or_else(|_| kill_process(leader, signal));
+    }
+}
+
+fn names_of_processes() -> Vec<String> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(|pid: &u32| *pid != 1)
+        .filter_map(|pid| fs::read_to_string(format!("/proc/{pid}/comm")).ok())
+        .map(|name| name.trim_end().to_owned())
+        .collect()
+}

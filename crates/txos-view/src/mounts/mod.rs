@@ -1,0 +1,167 @@
+//! Putting the view together: capture, overlays, kernel file systems, devices, what is let through.
+
+mod devices;
+mod kernel;
+mod overlay;
+
+use std::{
+    fs,
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    fs::{CWD, Mode, OFlags, openat},
+    io::Errno,
+    mount::{
+        MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind_recursive, mount_change,
+        mount_remount, unmount,
+    },
+    process::{chdir, pivot_root},
+};
+
+use crate::{Channel, Credentials, FromView, Result, ViewError, ViewSpec};
+
+/// Mounts the whole view and makes it the root of this mount namespace. Gives the slave side of
+/// the view's terminal where there is one.
+pub(crate) fn assemble(spec: &ViewSpec, channel: &Channel) -> Result<Option<OwnedFd>> {
+    let root = Path::new("/");
+    mount_change(root, MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
+        .map_err(|errno| ViewError::mount("private propagation", root, errno))?;
+    tmpfs(&spec.scaffold, "mode=0700")?;
+    let (stable, new_root) = (spec.scaffold.join("stable"), spec.scaffold.join("root"));
+    make_dir(&stable)?;
+    make_dir(&new_root)?;
+    make_dir(&spec.scaffold.join("empty"))?;
+
+    mount_capture(&stable, channel)?;
+    overlay::mount_layers(spec, &stable, &new_root)?;
+    kernel::mount_proc(&new_root)?;
+    kernel::mount_sys(&new_root)?;
+    let terminal = devices::mount_devices(spec, &new_root, channel)?;
+    restrict_to_trees(spec, &new_root)?;
+    for path in &spec.live {
+        let_through(path, &new_root)?;
+    }
+    enter_root(&new_root)?;
+    Ok(terminal)
+}
+
+/// Opens the FUSE device here, inside the user namespace that will own the mount (the kernel asks
+/// for that), mounts it and sends it to the manager.
+fn mount_capture(at: &Path, channel: &Channel) -> Result<()> {
+    let path = "/dev/fuse";
+    let device =
+        openat(CWD, path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(|errno| {
+            ViewError::step("open /dev/fuse", errno).with_remedy(match errno {
+                Errno::NOENT => "load the fuse module: modprobe fuse",
+                Errno::ACCESS | Errno::PERM => {
+                    "give users access, as most distributions do: chmod 0666 /dev/fuse"
+                }
+                _ => "see `txos doctor`",
+            })
+        })?;
+    let options = format!(
+        "fd={},rootmode=40000,user_id={},group_id={},allow_other",
+        device.as_raw_fd(),
+        rustix::process::getuid().as_raw(),
+        rustix::process::getgid().as_raw(),
+    );
+    // Read-only: a write to the mirror can only be a mistake, and with it the kernel asks for
+    // fewer attributes again (reads move no access time).
+    let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOATIME;
+    // NOSUID and NODEV of the lower mount do not reach through the overlay.
+    let text = cstring(&options)?;
+    mount("txos", at, "fuse", flags, Some(text.as_c_str()))
+        .map_err(|errno| ViewError::mount("the capture (FUSE)", at, errno))?;
+    channel.send(&FromView::Capture, Some(device.as_fd()))
+}
+
+/// `--tree`: everything becomes read-only but the named directories.
+fn restrict_to_trees(spec: &ViewSpec, root: &Path) -> Result<()> {
+    if spec.trees.is_empty() {
+        return Ok(());
+    }
+    // The trees first get mounts of their own, which the read-only flag of the others leaves alone.
+    let trees: Vec<PathBuf> = spec.trees.iter().map(|tree| inside(root, tree)).collect();
+    for tree in &trees {
+        mount_bind_recursive(tree, tree)
+            .map_err(|errno| ViewError::mount("the tree", tree, errno))?;
+    }
+    for layer in &spec.layers {
+        let at = inside(root, &layer.point);
+        if trees.iter().any(|tree| at.starts_with(tree)) {
+            continue;
+        }
+        remount_read_only(&at, mount_flags(layer.no_suid, layer.no_exec, true))?;
+    }
+    Ok(())
+}
+
+/// Shows a path of the host as it is, for reading and writing.
+fn let_through(path: &Path, root: &Path) -> Result<()> {
+    let at = inside(root, path);
+    mount_bind_recursive(path, &at).map_err(|errno| {
+        ViewError::mount(format!("the live path {}", path.display()), &at, errno)
+            .with_remedy("the path must exist before the transaction begins")
+    })
+}
+
+fn enter_root(root: &Path) -> Result<()> {
+    chdir(root).map_err(|errno| ViewError::step("enter the view", errno))?;
+    // pivot_root(2): with both paths the same, the old root ends up on top of the new one, from
+    // where it is detached; then no path leads to it any more.
+    pivot_root(".", ".").map_err(|errno| ViewError::step("make the view the root", errno))?;
+    unmount(".", UnmountFlags::DETACH)
+        .map_err(|errno| ViewError::step("detach the host's root", errno))?;
+    chdir("/").map_err(|errno| ViewError::step("enter the view's root", errno))
+}
+
+/// `path` of the host as it lies below `root` while the view is put together.
+fn inside(root: &Path, path: &Path) -> PathBuf {
+    root.join(path.strip_prefix("/").unwrap_or(path))
+}
+
+fn tmpfs(at: &Path, options: &str) -> Result<()> {
+    let text = cstring(options)?;
+    mount("txos", at, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, Some(text.as_c_str()))
+        .map_err(|errno| ViewError::mount("a tmpfs", at, errno))
+}
+
+fn make_dir(at: &Path) -> Result<()> {
+    fs::create_dir(at).map_err(|error| {
+        let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+        ViewError::step(format!("make the directory {}", at.display()), errno)
+    })
+}
+
+fn make_file(at: &Path) -> Result<()> {
+    fs::write(at, []).map_err(|error| {
+        let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+        ViewError::step(format!("make the file {}", at.display()), errno)
+    })
+}
+
+/// Makes one mount read-only, keeping the flags that it has.
+fn remount_read_only(at: &Path, flags: MountFlags) -> Result<()> {
+    mount_remount(at, MountFlags::BIND | MountFlags::RDONLY | flags, "")
+        .map_err(|errno| ViewError::mount("read-only", at, errno))
+}
+
+fn mount_flags(no_suid: bool, no_exec: bool, no_dev: bool) -> MountFlags {
+    let mut flags = MountFlags::empty();
+    flags.set(MountFlags::NOSUID, no_suid);
+    flags.set(MountFlags::NOEXEC, no_exec);
+    flags.set(MountFlags::NODEV, no_dev);
+    flags
+}
+
+fn layer_flags(spec: &ViewSpec, layer: &crate::Layer) -> MountFlags {
+    let usable = spec.devices_guarded && spec.credentials == Credentials::Privileged;
+    mount_flags(layer.no_suid, layer.no_exec, layer.no_dev || !usable)
+}
+
+fn cstring(text: &str) -> Result<std::ffi::CString> {
+    std::ffi::CString::new(text)
+        .map_err(|_| ViewError::step(format!("pass the mount options {text:?}"), Errno::INVAL))
+}

@@ -1,0 +1,93 @@
+use std::{ffi::OsString, path::PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::paths;
+
+/// As whom the view is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Credentials {
+    /// With the privileges of the initial user namespace (or a container's root that may mount).
+    Privileged,
+    /// In a user namespace that maps the caller's own user and group, and nobody else's.
+    User {
+        /// The caller's user id.
+        uid: u32,
+        /// The caller's group id.
+        gid: u32,
+    },
+}
+
+/// One overlay of the view: the shadow of one mount of the host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Layer {
+    /// The mount point, on the host and in the view.
+    #[serde(with = "paths::one")]
+    pub point: PathBuf,
+    /// Upper directory, or `None` where the host's mount is read-only.
+    #[serde(with = "paths::optional")]
+    pub upper: Option<PathBuf>,
+    /// Work directory of the overlay, beside the upper directory.
+    #[serde(with = "paths::optional")]
+    pub work: Option<PathBuf>,
+    /// Options of the host's mount that hold in the view as well.
+    pub no_suid: bool,
+    /// See [`Layer::no_suid`].
+    pub no_exec: bool,
+    /// Device nodes on this mount are not usable on the host either.
+    pub no_dev: bool,
+}
+
+/// Standard input as a regular file, opened again inside the view, so that what is read from it
+/// is captured and the descriptor leads to no file outside.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReopenedStdin {
+    /// The file.
+    #[serde(with = "paths::one")]
+    pub path: PathBuf,
+    /// Where reading goes on, in bytes.
+    pub offset: u64,
+}
+
+/// All that is needed to make one view and run a command in it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ViewSpec {
+    /// As whom.
+    pub credentials: Credentials,
+    /// An empty directory over which the view is put together. In its own mount namespace: nothing
+    /// of it shows outside.
+    #[serde(with = "paths::one")]
+    pub scaffold: PathBuf,
+    /// The overlays, parents before children; the first is `/`.
+    pub layers: Vec<Layer>,
+    /// Where non-empty, only these directories can be written (`--tree`).
+    #[serde(with = "paths::list")]
+    pub trees: Vec<PathBuf>,
+    /// Paths of the host that are let through for reading and writing (`--live`, `--allow PATH`).
+    #[serde(with = "paths::list")]
+    pub live: Vec<PathBuf>,
+    /// Whether the view gets a network of its own, with nothing but a loopback interface.
+    pub private_network: bool,
+    /// Whether device nodes outside `/dev` may be used, because a device controller keeps the
+    /// dangerous ones closed (see [`crate::DeviceGuard`]).
+    pub devices_guarded: bool,
+    /// The txos program, shown in the view as `/dev/txos/NAME` for each of `helpers`.
+    #[serde(with = "paths::one")]
+    pub program: PathBuf,
+    /// Names under which the program is shown.
+    pub helpers: Vec<String>,
+    /// A file to which the helpers append their requests, shown as `/dev/txos/requests`.
+    #[serde(with = "paths::one")]
+    pub requests: PathBuf,
+    /// Working directory of the command.
+    #[serde(with = "paths::one")]
+    pub directory: PathBuf,
+    /// Which of the three standard streams become the terminal of the view.
+    pub terminal: [bool; 3],
+    /// Standard input, where it is to be opened in the view.
+    pub stdin: Option<ReopenedStdin>,
+    /// Additional descriptors that the command inherits (`--pass-fd`).
+    pub pass_fds: Vec<i32>,
+    /// The command and its arguments.
+    pub command: Vec<OsString>,
+}
