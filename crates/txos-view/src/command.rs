@@ -9,7 +9,6 @@ use std::{
 };
 
 use rustix::{
-    fs::{CWD, Mode, OFlags, SeekFrom, openat, seek},
     io::{Errno, FdFlags, fcntl_setfd},
     process::{Resource, Rlimit, ioctl_tiocsctty, setrlimit, setsid},
     stdio::{dup2_stderr, dup2_stdin, dup2_stdout},
@@ -17,27 +16,14 @@ use rustix::{
 
 use crate::{Channel, FromView, Result, ViewError, ViewSpec, capabilities, sys};
 
-/// Opens standard input in the view, where the specification says so.
-pub(crate) fn open_stdin(spec: &ViewSpec) -> Result<Option<OwnedFd>> {
-    let Some(stdin) = &spec.stdin else { return Ok(None) };
-    let failed = |errno| {
-        ViewError::step(format!("open standard input {} again", stdin.path.display()), errno)
-    };
-    let file = openat(CWD, &stdin.path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-        .map_err(failed)?;
-    seek(&file, SeekFrom::Start(stdin.offset)).map_err(failed)?;
-    Ok(Some(file))
-}
-
 /// Prepares the process and executes the command; never returns.
 pub(crate) fn execute(
     spec: &ViewSpec,
     channel: &Channel,
     terminal: Option<OwnedFd>,
-    stdin: Option<OwnedFd>,
     before_exec: &mut dyn FnMut(&Channel) -> std::result::Result<(), String>,
 ) -> ! {
-    let prepared = prepare(spec, terminal.as_ref(), stdin.as_ref())
+    let prepared = prepare(spec, terminal.as_ref())
         .map_err(|error| error.to_string())
         .and_then(|()| before_exec(channel))
         // Last, since installing the filter still needs a capability that goes here.
@@ -54,12 +40,9 @@ pub(crate) fn execute(
     exit(if errno == Errno::NOENT.raw_os_error() { 127 } else { 126 })
 }
 
-fn prepare(spec: &ViewSpec, terminal: Option<&OwnedFd>, stdin: Option<&OwnedFd>) -> Result<()> {
+fn prepare(spec: &ViewSpec, terminal: Option<&OwnedFd>) -> Result<()> {
     close_inherited(&spec.pass_fds)?;
     let streams = |errno| ViewError::step("set up the standard streams", errno);
-    if let Some(file) = stdin {
-        dup2_stdin(file).map_err(streams)?;
-    }
     if let Some(terminal) = terminal {
         setsid().map_err(|errno| ViewError::step("begin a session", errno))?;
         ioctl_tiocsctty(terminal.as_fd())

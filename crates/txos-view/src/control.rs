@@ -27,6 +27,8 @@ pub enum FromView {
     Capture,
     /// The master side of the view's terminal (with its descriptor).
     Terminal,
+    /// Standard input as it was opened in the view (with its descriptor).
+    Stdin,
     /// All is mounted; nothing has run yet.
     Ready,
     /// The listener of the system call filter (with its descriptor).
@@ -51,11 +53,8 @@ pub enum FromView {
         /// Their names, as `/proc/PID/comm` shows them.
         names: Vec<String>,
     },
-    /// The last process has ended. With an offset where standard input was opened in the view.
-    Ended {
-        /// Where reading of standard input ended, in bytes.
-        stdin_offset: Option<u64>,
-    },
+    /// The last process has ended.
+    Ended,
 }
 
 /// What the manager tells init.

@@ -8,8 +8,9 @@ use crate::{Channel, FromView, Result, ViewError, ViewSpec, init, namespaces, sy
 /// Makes the view that `spec` describes and runs its command in it.
 ///
 /// To be called in a process of its own that was just started and has one thread.
-/// `before_exec` runs in the command's process right before it drops privileges and executes the
-/// command; there the system call filter is installed and its listener sent.
+/// `before_exec` runs in the command's process, in the view and its working directory, right before
+/// privileges are dropped and the command is executed; there standard input is opened and the
+/// system call filter installed, and their descriptors sent.
 ///
 /// All outcomes are told over `channel`; the return value is the exit status for the calling
 /// process and says nothing more.

@@ -4,7 +4,6 @@ use std::{fs, os::fd::AsFd};
 
 use rustix::{
     event::{PollFd, PollFlags, poll},
-    fs::{SeekFrom, seek},
     io::{Errno, read},
     process::{
         DumpableBehavior, Pid, Signal, WaitOptions, kill_process, kill_process_group,
@@ -31,16 +30,14 @@ pub(crate) fn run(
     }
     let children =
         sys::child_events().map_err(|errno| ViewError::step("watch child processes", errno))?;
-    let stdin = command::open_stdin(spec)?;
     match sys::fork().map_err(|errno| ViewError::step("fork the command", errno))? {
-        sys::Forked::Child => command::execute(spec, channel, terminal, stdin, before_exec),
+        sys::Forked::Child => command::execute(spec, channel, terminal, before_exec),
         sys::Forked::Parent(pid) => {
             drop(terminal);
             let leader = Pid::from_raw(pid)
                 .ok_or_else(|| ViewError::Message("fork gave no pid".to_owned()))?;
             supervise(leader, channel, &children)?;
-            let stdin_offset = stdin.and_then(|file| seek(&file, SeekFrom::Current(0)).ok());
-            channel.send(&FromView::Ended { stdin_offset }, None)
+            channel.send(&FromView::Ended, None)
         }
     }
 }

@@ -38,17 +38,6 @@ pub struct Layer {
     pub no_dev: bool,
 }
 
-/// Standard input as a regular file, opened again inside the view, so that what is read from it
-/// is captured and the descriptor leads to no file outside.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ReopenedStdin {
-    /// The file.
-    #[serde(with = "paths::one")]
-    pub path: PathBuf,
-    /// Where reading goes on, in bytes.
-    pub offset: u64,
-}
-
 /// All that is needed to make one view and run a command in it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ViewSpec {
@@ -84,8 +73,6 @@ pub struct ViewSpec {
     pub directory: PathBuf,
     /// Which of the three standard streams become the terminal of the view.
     pub terminal: [bool; 3],
-    /// Standard input, where it is to be opened in the view.
-    pub stdin: Option<ReopenedStdin>,
     /// Additional descriptors that the command inherits (`--pass-fd`).
     pub pass_fds: Vec<i32>,
     /// The command and its arguments.
