@@ -3,7 +3,7 @@ use rustix::{
     thread::set_name,
 };
 
-use crate::{Channel, FromView, Result, ViewError, ViewSpec, init, namespaces, sys};
+use crate::{Channel, FromView, Result, ViewError, ViewSpec, init, mounts, namespaces, sys};
 
 /// Makes the view that `spec` describes and runs its command in it.
 ///
@@ -37,6 +37,7 @@ fn run(
     namespaces::leave_host(spec)?;
     // After the namespaces: a change of credentials clears the death signal (prctl(2)).
     die_with_parent()?;
+    mounts::mount_base(spec, channel)?;
     let forked = sys::fork().map_err(|errno| ViewError::step("fork init of the view", errno))?;
     match forked {
         sys::Forked::Child => {

@@ -22,20 +22,32 @@ use rustix::{
 
 use crate::{Channel, Credentials, FromView, Result, ViewError, ViewSpec};
 
-/// Mounts the whole view and makes it the root of this mount namespace. Gives the slave side of
-/// the view's terminal where there is one.
-pub(crate) fn assemble(spec: &ViewSpec, channel: &Channel) -> Result<Option<OwnedFd>> {
+/// Names in the scaffold.
+const STABLE: &str = "stable";
+const ROOT: &str = "root";
+const EMPTY: &str = "empty";
+
+/// Mounts the capture, on which everything else rests, and sends its device to the manager.
+///
+/// Done by `__enter` before init is forked, because the kernel reports the callers of a FUSE mount
+/// by their pids in the pid namespace of the process that mounted it, and the manager wants them
+/// in its own.
+pub(crate) fn mount_base(spec: &ViewSpec, channel: &Channel) -> Result<()> {
     let root = Path::new("/");
     mount_change(root, MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .map_err(|errno| ViewError::mount("private propagation", root, errno))?;
     tmpfs(&spec.scaffold, "mode=0700")?;
-    let (stable, new_root) = (spec.scaffold.join("stable"), spec.scaffold.join("root"));
-    make_dir(&stable)?;
-    make_dir(&new_root)?;
-    make_dir(&spec.scaffold.join("empty"))?;
+    for name in [STABLE, ROOT, EMPTY] {
+        make_dir(&spec.scaffold.join(name))?;
+    }
+    mount_capture(&spec.scaffold.join(STABLE), channel)
+}
 
-    mount_capture(&stable, channel)?;
-    overlay::mount_layers(spec, &stable, &new_root)?;
+/// Mounts the rest of the view and makes it the root of this mount namespace. Gives the slave
+/// side of the view's terminal where there is one.
+pub(crate) fn assemble(spec: &ViewSpec, channel: &Channel) -> Result<Option<OwnedFd>> {
+    let new_root = spec.scaffold.join(ROOT);
+    overlay::mount_layers(spec, &spec.scaffold.join(STABLE), &new_root)?;
     kernel::mount_proc(&new_root)?;
     kernel::mount_sys(&new_root)?;
     let terminal = devices::mount_devices(spec, &new_root, channel)?;

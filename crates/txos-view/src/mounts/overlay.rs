@@ -2,7 +2,7 @@ use std::{ffi::CString, os::unix::ffi::OsStrExt, path::Path};
 
 use rustix::{io::Errno, mount::mount};
 
-use super::{inside, layer_flags};
+use super::{EMPTY, inside, layer_flags};
 use crate::{Credentials, Layer, Result, ViewError, ViewSpec};
 
 /// Mounts the overlay of each layer over the capture, parents before children.
@@ -62,7 +62,7 @@ fn options(spec: &ViewSpec, layer: &Layer, stable: &Path) -> Result<CString> {
         // A read-only overlay needs two lower layers.
         _ => {
             text.push(b':');
-            text.extend(escaped(&spec.scaffold.join("empty")));
+            text.extend(escaped(&spec.scaffold.join(EMPTY)));
             if let Credentials::User { .. } = spec.credentials {
                 text.extend(b",userxattr");
             }
