@@ -1,1 +1,11 @@
-//! Effects: the system call filter and its supervisor, standard streams, deferred service requests.
+//! Effects.
+mod error;
+pub mod filter;
+mod handover;
+mod policy;
+pub mod streams;
+pub mod supervisor;
+mod sys;
+pub use error::Error;
+pub use handover::{recv_fd, send_fd};
+pub use policy::{ENOTXSUPPORT, OnUnsupported, Policy};

@@ -1,0 +1,58 @@
+//! Why a call is refused, and what the user can do about it.
+
+use crate::Policy;
+use serde::{Deserialize, Serialize};
+
+/// The reason for a refusal. One for each remedy and each sentence that a user can be told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Class {
+    /// Mounts, swap, quota: the layout of file systems.
+    Mount,
+    /// A new or another namespace.
+    Namespace,
+    /// Files by handle, past every name.
+    Handle,
+    /// Kernel, modules, host name, accounting, ports.
+    Machine,
+    /// The clocks.
+    Clock,
+    /// Sockets that leave the transaction.
+    Network,
+    /// Kernel keyrings.
+    Keyring,
+    /// BPF, performance counters, fanotify, page faults by a user.
+    Watching,
+    /// Input put into somebody's terminal.
+    Terminal,
+}
+
+impl Class {
+    /// Whether `policy` lets the class through by a flag of its own.
+    pub fn allowed_by(self, policy: &Policy) -> bool {
+        self == Class::Network && policy.allow_net
+    }
+
+    /// Why it is refused, as the end of a sentence.
+    pub fn why(self) -> &'static str {
+        match self {
+            Class::Mount => "mounts, swap and quota cannot be rolled back",
+            Class::Namespace => "the view must not be left or changed",
+            Class::Handle => "a file handle reaches past the view",
+            Class::Machine => "it changes the running machine",
+            Class::Clock => "it changes the machine's clock",
+            Class::Network => "the network is outside the transaction",
+            Class::Keyring => "kernel keyrings are outside the transaction",
+            Class::Watching => "it reaches processes and files outside the transaction",
+            Class::Terminal => "it types into a terminal outside the transaction",
+        }
+    }
+
+    /// The flag that would let it through.
+    pub fn flag(self) -> &'static str {
+        match self {
+            Class::Network => "--allow net",
+            _ => "--on-unsupported allow",
+        }
+    }
+}

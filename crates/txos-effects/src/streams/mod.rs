@@ -1,0 +1,432 @@
+//! The standard streams of a transaction.
+//!
+//! No descriptor of the manager's reaches the transaction (devices without state excepted):
+//! through `/proc/self/fd` it would be a way out. What each outer stream becomes inside:
+//!
+//! | outside | inside |
+//! |---|---|
+//! | terminal | a terminal of the transaction's own, shown on the outer one ([`pty`]) |
+//! | input: file with a name | the same file opened in the view, so that reading it is captured; the outer position is set afterwards to where the command stopped |
+//! | input: pipe, socket, file without a name | a pipe, fed and recorded: a retry reads the same bytes |
+//! | output, held | a pipe into a store; written out in one go at commit |
+//! | output, live | a pipe, carried out at once |
+//! | `/dev/null` and its like | as it is |
+//! | closed | closed |
+//!
+//! Output is held unless it goes to a terminal ([`OutputMode::Auto`]). Standard output and error
+//! that are one place outside are one pipe inside, so their order is kept. Held output is written
+//! at commit, and also when the command failed: its state changes are undone, its diagnostics are
+//! what the user needs. It is dropped before a retry and when the transaction is discarded.
+//!
+//! What a program can notice: output that was a file is a pipe inside (it cannot seek in it), and
+//! input from a pipe may have been taken out of it up to 80 KiB beyond what the command read.
+
+mod input;
+mod outer;
+mod plan;
+mod pty;
+mod pump;
+mod spool;
+mod terminal;
+
+pub use outer::Outer;
+pub use plan::{ChildPlan, StdinFile};
+pub use spool::DEFAULT_LIMIT;
+pub use terminal::{line_end, restore};
+
+use crate::Error;
+use input::Record;
+use outer::{Kind, same_place};
+use pty::{OuterTerminal, Pty, SizeChanges, carry_terminal, size_changes};
+use pump::{Control, Sink, carry_out, flush, lock};
+use rustix::fd::OwnedFd;
+use rustix::fs::SeekFrom;
+use rustix::pipe::{PipeFlags, pipe_with};
+use serde::{Deserialize, Serialize};
+use spool::Spool;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+
+/// When output is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OutputMode {
+    /// At once.
+    Live,
+    /// At commit.
+    Deferred,
+    /// At once on a terminal, else at commit.
+    #[default]
+    Auto,
+}
+
+/// What the user chose, and where records go.
+#[derive(Debug, Clone)]
+pub struct StreamsSpec {
+    /// When output is shown.
+    pub output: OutputMode,
+    /// Whether there may be a retry, so that input must be recorded.
+    pub retries: bool,
+    /// Directory for what does not fit in memory: the state directory's, on a disk.
+    pub scratch: PathBuf,
+    /// Bytes of each stream that are kept in memory.
+    pub spill_after: usize,
+}
+
+/// How an attempt ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// It has committed: held output is written.
+    Commit,
+    /// The command failed and nothing was changed: held output, its diagnostics, is written.
+    Failed,
+    /// It is tried again: held output is dropped, recorded input stays.
+    Retry,
+    /// It was given up (a signal, a conflict after the last retry): held output is dropped.
+    Discard,
+}
+
+/// What is to be told after an attempt.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamsReport {
+    /// Bytes of held output that were dropped.
+    pub dropped: u64,
+    /// Output that could not be kept or written, each a sentence with its reason. Whoever read it
+    /// having gone (`EPIPE`) is told only for held output: a live writer learns it itself.
+    pub errors: Vec<String>,
+}
+
+/// The standard streams of one transaction, over all its attempts.
+#[derive(Debug)]
+pub struct Streams {
+    spec: StreamsSpec,
+    stdin: Kind,
+    outputs: [Output; 2],
+    terminal: Option<OuterTerminal>,
+    signals: Option<SizeChanges>,
+    record: Arc<Mutex<Record>>,
+    attempt: Option<Attempt>,
+}
+
+/// What an output stream becomes.
+#[derive(Debug)]
+enum Output {
+    Closed,
+    AsItIs(Arc<OwnedFd>),
+    Terminal,
+    /// The same pipe as standard output.
+    Shared,
+    Pipe {
+        outer: Arc<OwnedFd>,
+        held: Option<Arc<Mutex<Spool>>>,
+    },
+}
+
+/// The threads and descriptors of a running attempt.
+#[derive(Debug)]
+struct Attempt {
+    control: Arc<Control>,
+    outputs: Vec<(&'static str, JoinHandle<io::Result<()>>)>,
+    feeder: Option<JoinHandle<u64>>,
+    terminal: Option<JoinHandle<()>>,
+    terminal_path: Option<PathBuf>,
+    stdin_inside: Option<OwnedFd>,
+}
+
+/// The child's ends for one attempt. Drop them as soon as the child has them: as long as the
+/// manager holds them, no pump sees the end.
+#[derive(Debug)]
+pub struct AttemptFds {
+    /// Standard input, or `None` when the plan makes it.
+    pub stdin: Option<OwnedFd>,
+    /// Standard output, or `None` when it stays closed.
+    pub stdout: Option<OwnedFd>,
+    /// Standard error, or `None` when it stays closed.
+    pub stderr: Option<OwnedFd>,
+    /// What the child has to do.
+    pub plan: ChildPlan,
+}
+
+impl AttemptFds {
+    /// As the standard streams of a [`std::process::Command`], and the child's plan.
+    pub fn into_stdio(self) -> ([Stdio; 3], ChildPlan) {
+        let stdio = |fd: Option<OwnedFd>| fd.map_or_else(Stdio::null, Stdio::from);
+        ([stdio(self.stdin), stdio(self.stdout), stdio(self.stderr)], self.plan)
+    }
+}
+
+impl Streams {
+    /// Looks at the outer streams and decides what each becomes. Nothing is touched yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`] when the terminal's size cannot be watched.
+    pub fn new(spec: StreamsSpec, outer: Outer) -> Result<Streams, Error> {
+        let stdin = Kind::of(outer.stdin);
+        let kinds = [Kind::of(outer.stdout), Kind::of(outer.stderr)];
+        let live_terminal =
+            |kind: &Kind| matches!(kind, Kind::Terminal(_)) && spec.output != OutputMode::Deferred;
+        let input = match &stdin {
+            Kind::Terminal(fd) => Some(Arc::clone(fd)),
+            _ => None,
+        };
+        let shown = kinds.iter().find(|kind| live_terminal(kind)).and_then(Kind::fd).cloned();
+        let raw = input.is_some() && live_terminal(&kinds[0]);
+        let terminal =
+            shown.or_else(|| input.clone()).map(|output| OuterTerminal { input, output, raw });
+        let outputs = spec.resolve(&kinds);
+        let signals = terminal.is_some().then(size_changes).transpose()?;
+        let record = Record::new(spec.spool(), spec.retries);
+        let record = Arc::new(Mutex::new(record));
+        Ok(Streams { spec, stdin, outputs, terminal, signals, record, attempt: None })
+    }
+
+    /// Makes fresh ends for an attempt and starts to carry.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotReplayable`] for a retry whose input was not kept whole; [`Error::System`].
+    pub fn attempt(&mut self) -> Result<AttemptFds, Error> {
+        self.check_replayable()?;
+        let mut attempt = Attempt {
+            control: Arc::new(Control::new()?),
+            outputs: Vec::new(),
+            feeder: None,
+            terminal: None,
+            terminal_path: None,
+            stdin_inside: None,
+        };
+        let mut plan = ChildPlan::default();
+        let slave = self.start_terminal(&mut attempt)?;
+        let stdin = self.start_input(&mut attempt, slave.as_ref(), &mut plan)?;
+        let [stdout, stderr] = self.start_outputs(&mut attempt, slave.as_ref(), &mut plan)?;
+        self.attempt = Some(attempt);
+        Ok(AttemptFds { stdin, stdout, stderr, plan })
+    }
+
+    /// Path of the running attempt's terminal, as the manager sees it (`/dev/pts/N`): a view with a
+    /// `/dev` of its own should show it there, so that `ttyname` finds it.
+    pub fn terminal_path(&self) -> Option<&Path> {
+        self.attempt.as_ref()?.terminal_path.as_deref()
+    }
+
+    /// Takes the descriptor that [`ChildPlan::open_stdin`] gave, so that the outer position can be
+    /// set when the attempt is over.
+    pub fn adopt_stdin(&mut self, inside: OwnedFd) {
+        if let Some(attempt) = &mut self.attempt {
+            attempt.stdin_inside = Some(inside);
+        }
+    }
+
+    /// Ends an attempt whose processes have all ended: carries what is left, then writes or drops
+    /// what was held, gives the terminal back, and sets the outer input's position.
+    pub fn finish(&mut self, outcome: Outcome) -> StreamsReport {
+        let mut report = StreamsReport::default();
+        let Some(attempt) = self.attempt.take() else { return report };
+        match outcome {
+            Outcome::Discard => attempt.control.cancel(),
+            _ => attempt.control.end(),
+        }
+        self.join(attempt, outcome, &mut report);
+        if outcome != Outcome::Retry {
+            restore();
+        }
+        let shown = matches!(outcome, Outcome::Commit | Outcome::Failed);
+        for (output, name) in self.outputs.iter().zip(["standard output", "standard error"]) {
+            let Output::Pipe { outer, held: Some(held) } = output else { continue };
+            let mut held = lock(held);
+            if !shown {
+                report.dropped += held.len();
+                held.clear();
+                continue;
+            }
+            let flushed = Control::new()
+                .map_err(io::Error::other)
+                .and_then(|control| flush(&mut held, outer, &control));
+            if let Err(error) = flushed {
+                report.errors.push(format!("{name}: held output could not be written: {error}"));
+            }
+        }
+        report
+    }
+
+    fn join(&self, attempt: Attempt, outcome: Outcome, report: &mut StreamsReport) {
+        for (name, pump) in attempt.outputs {
+            match pump.join() {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) if error.kind() == io::ErrorKind::BrokenPipe => {}
+                Ok(Err(error)) => report.errors.push(format!("{name}: {error}")),
+                Err(_) => report.errors.push(format!("{name}: its thread failed")),
+            }
+        }
+        if let Some(terminal) = attempt.terminal
+            && terminal.join().is_err()
+        {
+            report.errors.push("terminal: its thread failed".to_owned());
+        }
+        let read = attempt.feeder.and_then(|feeder| feeder.join().ok());
+        if outcome == Outcome::Retry {
+            return;
+        }
+        match (&self.stdin, read, attempt.stdin_inside) {
+            (Kind::File(outer, _), _, Some(inside)) => {
+                if let Ok(position) = rustix::fs::tell(&inside) {
+                    // A directory, or a device that cannot seek, has no position to keep.
+                    let _ = rustix::fs::seek(&**outer, SeekFrom::Start(position));
+                }
+            }
+            (Kind::Bytes(outer), Some(read), _) => {
+                let beyond = lock(&self.record).taken.saturating_sub(read);
+                if let Ok(back) = i64::try_from(beyond) {
+                    // A pipe cannot seek: what was taken too much stays taken.
+                    let _ = rustix::fs::seek(&**outer, SeekFrom::Current(-back));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn check_replayable(&self) -> Result<(), Error> {
+        let record = lock(&self.record);
+        let cause = match &record.lost {
+            Some(cause) => cause.clone(),
+            None if !record.keep && record.taken > 0 => "recording was off".to_owned(),
+            None => return Ok(()),
+        };
+        let dir = self.spec.scratch.clone();
+        Err(Error::NotReplayable { bytes: record.taken, cause, dir })
+    }
+
+    fn start_terminal(&self, attempt: &mut Attempt) -> Result<Option<OwnedFd>, Error> {
+        let (Some(outer), Some(signals)) = (&self.terminal, &self.signals) else { return Ok(None) };
+        let Pty { master, slave, path } = Pty::new(outer)?;
+        let (outer, record) = (outer.clone(), Arc::clone(&self.record));
+        let control = Arc::clone(&attempt.control);
+        let signals = signals.socket.try_clone().map_err(Error::system("watch the size"))?;
+        let carry = move || carry_terminal(&master, &outer, &record, &signals, &control);
+        attempt.terminal = Some(spawn("txos-terminal", carry)?);
+        attempt.terminal_path = Some(path);
+        Ok(Some(slave))
+    }
+
+    fn start_input(
+        &self,
+        attempt: &mut Attempt,
+        slave: Option<&OwnedFd>,
+        plan: &mut ChildPlan,
+    ) -> Result<Option<OwnedFd>, Error> {
+        match &self.stdin {
+            Kind::Closed => {
+                plan.closed[0] = true;
+                Ok(None)
+            }
+            Kind::Device(fd) => own(fd).map(Some),
+            Kind::Terminal(_) => {
+                plan.terminal = Some(0);
+                slave.map(own).transpose()
+            }
+            Kind::File(_, file) => {
+                plan.stdin_file = Some(file.clone());
+                Ok(None)
+            }
+            Kind::Bytes(outer) => {
+                let (read, write) = pipe()?;
+                rustix::io::ioctl_fionbio(&write, true).map_err(Error::system("make a pipe"))?;
+                let (outer, record) = (Arc::clone(outer), Arc::clone(&self.record));
+                let control = Arc::clone(&attempt.control);
+                let feed = move || input::feed(&write, &outer, &record, &control);
+                attempt.feeder = Some(spawn("txos-stdin", feed)?);
+                Ok(Some(read))
+            }
+        }
+    }
+
+    fn start_outputs(
+        &self,
+        attempt: &mut Attempt,
+        slave: Option<&OwnedFd>,
+        plan: &mut ChildPlan,
+    ) -> Result<[Option<OwnedFd>; 2], Error> {
+        let mut ends: [Option<OwnedFd>; 2] = [None, None];
+        for (at, output) in self.outputs.iter().enumerate() {
+            ends[at] = match output {
+                Output::Closed => {
+                    plan.closed[at + 1] = true;
+                    None
+                }
+                Output::AsItIs(fd) => Some(own(fd)?),
+                Output::Terminal => {
+                    plan.terminal.get_or_insert(at as u8 + 1);
+                    slave.map(own).transpose()?
+                }
+                Output::Shared => ends[0].as_ref().map(own).transpose()?,
+                Output::Pipe { outer, held } => {
+                    let (read, write) = pipe()?;
+                    rustix::io::ioctl_fionbio(&read, true).map_err(Error::system("make a pipe"))?;
+                    let sink = match held {
+                        Some(spool) => Sink::Held(Arc::clone(spool)),
+                        None => Sink::Live(Arc::clone(outer)),
+                    };
+                    let control = Arc::clone(&attempt.control);
+                    let name = ["standard output", "standard error"][at];
+                    let carry = move || carry_out(read, &sink, &control);
+                    attempt.outputs.push((name, spawn("txos-output", carry)?));
+                    Some(write)
+                }
+            };
+        }
+        Ok(ends)
+    }
+}
+
+impl Drop for Streams {
+    fn drop(&mut self) {
+        self.finish(Outcome::Discard);
+    }
+}
+
+impl StreamsSpec {
+    fn spool(&self) -> Spool {
+        Spool::new(self.scratch.clone(), self.spill_after)
+    }
+
+    fn resolve(&self, kinds: &[Kind; 2]) -> [Output; 2] {
+        let mut outputs = kinds.each_ref().map(|kind| match kind {
+            Kind::Closed => Output::Closed,
+            Kind::Device(fd) => Output::AsItIs(Arc::clone(fd)),
+            Kind::Terminal(_) if self.output != OutputMode::Deferred => Output::Terminal,
+            Kind::Terminal(fd) | Kind::File(fd, _) | Kind::Bytes(fd) => Output::Pipe {
+                outer: Arc::clone(fd),
+                held: (self.output != OutputMode::Live).then(|| Arc::new(Mutex::new(self.spool()))),
+            },
+        });
+        if let [Output::Pipe { outer: first, .. }, Output::Pipe { outer: second, .. }] = &outputs
+            && same_place(first, second)
+        {
+            outputs[1] = Output::Shared;
+        }
+        outputs
+    }
+}
+
+fn own(fd: &OwnedFd) -> Result<OwnedFd, Error> {
+    fd.try_clone().map_err(Error::system("duplicate a standard stream"))
+}
+
+fn pipe() -> Result<(OwnedFd, OwnedFd), Error> {
+    pipe_with(PipeFlags::CLOEXEC).map_err(Error::system("make a pipe for a standard stream"))
+}
+
+fn spawn<T, F>(name: &str, work: F) -> Result<JoinHandle<T>, Error>
+where
+    T: Send + 'static,
+    F: FnOnce() -> T + Send + 'static,
+{
+    thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(work)
+        .map_err(Error::system("start a thread for a standard stream"))
+}

@@ -1,0 +1,238 @@
+//! A terminal of the transaction's own, shown on the outer one.
+//!
+//! The members get the slave of a fresh pseudo-terminal; one thread carries both ways, sizes too.
+//! Two modes:
+//! * *raw*, when standard input and output are both the terminal: every key goes in unread, the
+//!   inner terminal does the line editing, the signals and the job control;
+//! * *lines*, when output goes elsewhere (`txos run x | less`): somebody else may be using the outer
+//!   terminal, so its mode is left alone; it does the editing and the echo, the inner one echoes
+//!   nothing.
+//!
+//! Invariant: outside is read only while we are in the foreground: a read from the background would
+//! stop the manager, and the transaction with it (SIGTTIN).
+//!
+//! Source: pty(7), termios(3), tty_ioctl(4).
+
+use super::input::Record;
+use super::pump::{CHUNK, Control, gone, lock, readable, wait, write_all};
+use super::terminal;
+use crate::Error;
+use rustix::event::PollFlags;
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, ptsname, unlockpt};
+use rustix::termios::{
+    LocalModes, OptionalActions, SpecialCodeIndex, tcgetattr, tcgetwinsize, tcsetattr, tcsetwinsize,
+};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+const VEOF: SpecialCodeIndex = SpecialCodeIndex::VEOF;
+
+/// How often a transaction in the background looks whether it has come to the foreground.
+const BACKGROUND_TICK_MS: i64 = 200;
+
+/// The outer terminal, as far as the standard streams are it.
+#[derive(Debug, Clone)]
+pub(super) struct OuterTerminal {
+    /// Where keys come from, if standard input is the terminal.
+    pub(super) input: Option<Arc<OwnedFd>>,
+    /// Where the transaction's terminal output goes.
+    pub(super) output: Arc<OwnedFd>,
+    /// Whether raw mode is right.
+    pub(super) raw: bool,
+}
+
+/// A fresh pseudo-terminal.
+pub(super) struct Pty {
+    pub(super) master: OwnedFd,
+    pub(super) slave: OwnedFd,
+    pub(super) path: PathBuf,
+}
+
+impl Pty {
+    /// Makes one that looks like `outer`: same size, same keys.
+    pub(super) fn new(outer: &OuterTerminal) -> Result<Pty, Error> {
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let master = openpt(flags).map_err(Error::system("make a terminal (/dev/ptmx)"))?;
+        grantpt(&master).map_err(Error::system("own the new terminal"))?;
+        unlockpt(&master).map_err(Error::system("unlock the new terminal"))?;
+        let name = ptsname(&master, Vec::new()).map_err(Error::system("name the new terminal"))?;
+        let slave =
+            ioctl_tiocgptpeer(&master, flags).map_err(Error::system("open the new terminal"))?;
+        let model = outer.input.as_ref().unwrap_or(&outer.output);
+        if let Ok(mut mode) = tcgetattr(&**model) {
+            if !outer.raw {
+                mode.local_modes.remove(LocalModes::ECHO | LocalModes::ECHONL);
+            }
+            tcsetattr(&slave, OptionalActions::Now, &mode)
+                .map_err(Error::system("set up the new terminal"))?;
+        }
+        rustix::io::ioctl_fionbio(&master, true)
+            .map_err(Error::system("set up the new terminal"))?;
+        copy_size(outer, &master);
+        let path = PathBuf::from(OsString::from_vec(name.into_bytes()));
+        Ok(Pty { master, slave, path })
+    }
+}
+
+fn copy_size(outer: &OuterTerminal, master: &OwnedFd) {
+    if let Ok(size) = tcgetwinsize(&*outer.output) {
+        // Only a hung-up terminal refuses; then nobody looks at its size.
+        let _ = tcsetwinsize(master, size);
+    }
+}
+
+/// A socket that gets a byte when the size may have changed or the process was continued.
+#[derive(Debug)]
+pub(super) struct SizeChanges {
+    pub(super) socket: OwnedFd,
+    ids: Vec<signal_hook::SigId>,
+}
+
+impl Drop for SizeChanges {
+    fn drop(&mut self) {
+        for id in self.ids.drain(..) {
+            signal_hook::low_level::unregister(id);
+        }
+    }
+}
+
+/// Starts to watch for SIGWINCH and SIGCONT.
+pub(super) fn size_changes() -> Result<SizeChanges, Error> {
+    let (ours, theirs) = UnixStream::pair().map_err(Error::system("make a signal socket"))?;
+    ours.set_nonblocking(true).map_err(Error::system("set up a signal socket"))?;
+    let mut ids = Vec::new();
+    for signal in [libc::SIGWINCH, libc::SIGCONT] {
+        let end = theirs.try_clone().map_err(Error::system("make a signal socket"))?;
+        let id = signal_hook::low_level::pipe::register(signal, end)
+            .map_err(Error::system("watch the terminal's size"))?;
+        ids.push(id);
+    }
+    Ok(SizeChanges { socket: ours.into(), ids })
+}
+
+/// What goes in: the recorded keys first, then new ones.
+struct Keys<'a> {
+    record: &'a Mutex<Record>,
+    /// Position in the whole input of what goes in next.
+    fed: u64,
+    /// Bytes that could not be kept and wait for room.
+    loose: Vec<u8>,
+    /// The outer terminal has hung up: there will be no more keys.
+    over: bool,
+}
+
+/// Carries both ways until the last member has closed the terminal, or the end is raised and
+/// nothing is left.
+pub(super) fn carry_terminal(
+    master: &OwnedFd,
+    outer: &OuterTerminal,
+    record: &Mutex<Record>,
+    signals: &OwnedFd,
+    control: &Control,
+) {
+    let mut keys = Keys { record, fed: 0, loose: Vec::new(), over: false };
+    let mut bytes = vec![0; CHUNK];
+    let mut ended = false;
+    let (mut look, mut active) = (true, false);
+    loop {
+        if look && !ended {
+            active = activate(outer);
+            copy_size(outer, master);
+        }
+        let to_feed = keys.pending();
+        let input = outer.input.as_deref().filter(|_| active && !to_feed && !keys.over);
+        let master_events = if to_feed { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+        let fds =
+            [(Some(master), master_events), (input, PollFlags::IN), (Some(signals), PollFlags::IN)];
+        // In the background nobody tells us when we come to the foreground.
+        look = !active && outer.input.is_some();
+        let timeout = if ended { Some(0) } else { look.then_some(BACKGROUND_TICK_MS) };
+        let ready = wait(control, !ended, fds, timeout);
+        if ready.cancelled {
+            return;
+        }
+        if !ready.on[2].is_empty() {
+            while rustix::io::read(signals, &mut bytes[..64]).is_ok_and(|n| n == 64) {}
+            // After a stop the shell has set a mode of its own.
+            look = true;
+        }
+        if readable(ready.on[0]) {
+            match rustix::io::read(master, &mut *bytes) {
+                Ok(read) if read > 0 => {
+                    if write_all(&outer.output, &bytes[..read], control).is_err() {
+                        return;
+                    }
+                }
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                // EIO: the last slave is closed.
+                Ok(_) | Err(_) => return,
+            }
+        } else if ended {
+            return;
+        }
+        ended |= ready.ended;
+        if to_feed && ready.on[0].contains(PollFlags::OUT) {
+            keys.feed(master, &mut bytes);
+        }
+        if let Some(input) = input
+            && readable(ready.on[1])
+        {
+            keys.read(input, master, gone(ready.on[1]), &mut bytes);
+        }
+    }
+}
+
+/// Takes the outer terminal if we are in its foreground. Whether it may be read now.
+fn activate(outer: &OuterTerminal) -> bool {
+    match &outer.input {
+        Some(input) if terminal::in_foreground(input) => {
+            if outer.raw {
+                // A terminal that refuses is still better read line by line than not at all.
+                let _ = terminal::enter_raw(input);
+            }
+            true
+        }
+        _ => false,
+    }
+}
+
+impl Keys<'_> {
+    /// Whether something waits to go in.
+    fn pending(&self) -> bool {
+        !self.loose.is_empty() || self.fed < lock(self.record).spool.len()
+    }
+
+    fn feed(&mut self, master: &OwnedFd, bytes: &mut [u8]) {
+        let kept = lock(self.record).spool.read_at(self.fed, bytes).unwrap_or(0);
+        if kept > 0 {
+            self.fed += rustix::io::write(master, &bytes[..kept]).unwrap_or(0) as u64;
+        } else if !self.loose.is_empty() {
+            let written = rustix::io::write(master, &self.loose).unwrap_or(0);
+            self.loose.drain(..written);
+        }
+    }
+
+    fn read(&mut self, input: &OwnedFd, master: &OwnedFd, hung_up: bool, bytes: &mut [u8]) {
+        match rustix::io::read(input, &mut *bytes) {
+            Ok(read) if read > 0 => self.take(&bytes[..read]),
+            Err(Errno::AGAIN | Errno::INTR) if !hung_up => {}
+            // The end of the file, typed outside, is typed inside; so a retry gets it again.
+            Ok(_) | Err(_) => {
+                let key = tcgetattr(master).map_or(4, |mode| mode.special_codes[VEOF]);
+                self.take(&[key]);
+                self.over = hung_up;
+            }
+        }
+    }
+
+    fn take(&mut self, bytes: &[u8]) {
+        if !lock(self.record).take(bytes) {
+            self.loose.extend_from_slice(bytes);
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! What can be learnt about the thread that made a call: its memory and its name.
+//!
+//! Invariant: bytes read from a target count only after the request was found still waiting
+//! *afterwards*; before, the number in the request may belong to another process already.
+//! Source: seccomp_unotify(2), "Caveats regarding the use of SECCOMP_IOCTL_NOTIF_ID_VALID".
+
+use crate::sys::{self, Notified};
+use rustix::fd::BorrowedFd;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::os::unix::fs::FileExt;
+
+/// Longest string that is read for a line.
+const MAX_TEXT: usize = 200;
+/// Longest name of a program that is kept.
+const MAX_COMM: usize = 32;
+
+/// The maker of a request.
+pub(super) struct Target<'a> {
+    listener: BorrowedFd<'a>,
+    call: Notified,
+}
+
+/// Where a socket call goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Peer {
+    Net(String),
+    Local(String),
+    Other,
+}
+
+impl<'a> Target<'a> {
+    pub(super) fn new(listener: BorrowedFd<'a>, call: Notified) -> Target<'a> {
+        Target { listener, call }
+    }
+
+    /// Name of the program, as the kernel keeps it; empty when it cannot be told.
+    pub(super) fn comm(&self) -> String {
+        let comm = fs::read(format!("/proc/{}/comm", self.call.pid)).unwrap_or_default();
+        match sys::notif_valid(self.listener, self.call.id) {
+            true => printable(&comm[..comm.len().min(MAX_COMM)]),
+            false => String::new(),
+        }
+    }
+
+    /// Fills `bytes` from the target's memory at `address`, as far as it is mapped.
+    pub(super) fn read(&self, address: u64, bytes: &mut [u8]) -> io::Result<usize> {
+        let memory = File::open(format!("/proc/{}/mem", self.call.pid))?;
+        let read = read_mapped(&memory, address, bytes)?;
+        match sys::notif_valid(self.listener, self.call.id) {
+            true => Ok(read),
+            false => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    /// Writes all of `bytes` to the target's memory at `address`.
+    pub(super) fn write(&self, address: u64, bytes: &[u8]) -> io::Result<()> {
+        let memory = OpenOptions::new().write(true).open(format!("/proc/{}/mem", self.call.pid))?;
+        // After the opening: the file belongs to the memory that it was opened on.
+        if !sys::notif_valid(self.listener, self.call.id) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        memory.write_all_at(bytes, address)
+    }
+
+    /// A string argument, made printable; `?` when it cannot be read. For the wording of a line only.
+    pub(super) fn text(&self, address: u64) -> String {
+        if address == 0 {
+            return "NULL".to_owned();
+        }
+        let mut bytes = [0; MAX_TEXT];
+        match self.read(address, &mut bytes) {
+            Ok(read) => {
+                let end = bytes[..read].iter().position(|&b| b == 0).unwrap_or(read);
+                printable(&bytes[..end])
+            }
+            Err(_) => "?".to_owned(),
+        }
+    }
+
+    /// The socket address argument of `length` bytes at `address`.
+    pub(super) fn peer(&self, address: u64, length: u64) -> Peer {
+        let mut bytes = [0; size_of::<libc::sockaddr_un>()];
+        let length = bytes.len().min(usize::try_from(length).unwrap_or(usize::MAX));
+        match self.read(address, &mut bytes[..length]) {
+            Ok(read) => peer_of(&bytes[..read]),
+            Err(_) => Peer::Other,
+        }
+    }
+}
+
+/// Reads until the first address that is not mapped.
+fn read_mapped(memory: &File, address: u64, bytes: &mut [u8]) -> io::Result<usize> {
+    let mut done = 0;
+    while done < bytes.len() {
+        match memory.read_at(&mut bytes[done..], address.saturating_add(done as u64)) {
+            Ok(0) => break,
+            Ok(read) => done += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) if done > 0 => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}
+
+/// Reads a `struct sockaddr` of the families that a user knows. Source: ip(7), ipv6(7), unix(7).
+pub(super) fn peer_of(bytes: &[u8]) -> Peer {
+    let Some((family, rest)) = bytes.split_first_chunk::<2>() else { return Peer::Other };
+    let port = |at: &[u8]| at.first_chunk::<2>().map(|b| u16::from_be_bytes(*b));
+    match i32::from(u16::from_ne_bytes(*family)) {
+        libc::AF_INET => match (port(rest), rest.get(2..6).and_then(|a| a.first_chunk::<4>())) {
+            (Some(port), Some(&host)) => {
+                Peer::Net(SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::from(host), port)).to_string())
+            }
+            _ => Peer::Other,
+        },
+        libc::AF_INET6 => match (port(rest), rest.get(6..22).and_then(|a| a.first_chunk::<16>())) {
+            (Some(port), Some(&host)) => {
+                let address = SocketAddrV6::new(Ipv6Addr::from(host), port, 0, 0);
+                Peer::Net(SocketAddr::V6(address).to_string())
+            }
+            _ => Peer::Other,
+        },
+        libc::AF_UNIX => match rest.split_first() {
+            Some((0, name)) => Peer::Local(format!("@{}", printable(name))),
+            Some(_) => {
+                let end = rest.iter().position(|&b| b == 0).unwrap_or(rest.len());
+                Peer::Local(printable(&rest[..end]))
+            }
+            None => Peer::Other,
+        },
+        _ => Peer::Other,
+    }
+}
+
+/// Bytes of a member as text that a terminal can be shown: no control characters.
+pub(super) fn printable(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes)
+        .trim_end()
+        .chars()
+        .flat_map(|c| {
+            let escaped = c.is_control().then(|| c.escape_default());
+            let plain = (!c.is_control()).then_some(c);
+            escaped.into_iter().flatten().chain(plain)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_told_as_users_write_them() {
+        let v4 = [2, 0, 0, 80, 127, 0, 0, 1, 0, 0];
+        assert_eq!(peer_of(&v4), Peer::Net("127.0.0.1:80".into()));
+        let mut v6 = vec![10, 0, 1, 187, 0, 0, 0, 0];
+        v6.extend(Ipv6Addr::LOCALHOST.octets());
+        assert_eq!(peer_of(&v6), Peer::Net("[::1]:443".into()));
+        assert_eq!(peer_of(b"\x01\0/run/x\0junk"), Peer::Local("/run/x".into()));
+        assert_eq!(peer_of(b"\x01\0\0name"), Peer::Local("@name".into()));
+        assert_eq!(peer_of(&v4[..5]), Peer::Other);
+        assert_eq!(peer_of(b""), Peer::Other);
+    }
+
+    #[test]
+    fn a_members_bytes_cannot_steer_the_terminal() {
+        assert_eq!(printable(b"a\x1b[2Jb\n"), "a\\u{1b}[2Jb");
+        assert_eq!(printable(b"\xff"), "\u{fffd}");
+    }
+}

@@ -1,0 +1,166 @@
+//! The system calls that rustix does not wrap: seccomp(2) and its listener, and a few more.
+//!
+//! All of this crate's unsafe code is in this file. Each function takes and gives owned or borrowed
+//! descriptors and plain values; nothing here keeps a pointer.
+#![allow(unsafe_code, reason = "seccomp and its listener have no safe wrapper")]
+
+use crate::filter::bpf::Insn;
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use rustix::ioctl::{self, Opcode};
+use std::io;
+use std::mem;
+
+const NOTIF_RECV: Opcode = libc::SECCOMP_IOCTL_NOTIF_RECV as Opcode;
+const NOTIF_SEND: Opcode = libc::SECCOMP_IOCTL_NOTIF_SEND as Opcode;
+const NOTIF_ID_VALID: Opcode = libc::SECCOMP_IOCTL_NOTIF_ID_VALID as Opcode;
+const NOTIF_SET_FLAGS: Opcode = libc::SECCOMP_IOCTL_NOTIF_SET_FLAGS as Opcode;
+/// `SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP`, Linux 6.6.
+const SYNC_WAKE_UP: u64 = 1;
+const MAX_PROGRAM: usize = 4096;
+
+/// Installs a filter with a listener for the calling thread.
+///
+/// Asked for where the kernel has it: a signal does not interrupt a call that the supervisor has
+/// taken up already (`WAIT_KILLABLE_RECV`, Linux 5.19). The speculation mitigations that a filter
+/// brought with it before Linux 5.16 are declined: the filter is no barrier between secrets.
+pub fn seccomp_install(program: &[Insn]) -> io::Result<OwnedFd> {
+    let mut filter: Vec<libc::sock_filter> = program
+        .iter()
+        .map(|i| libc::sock_filter { code: i.code, jt: i.jt, jf: i.jf, k: i.k })
+        .collect();
+    if filter.len() > MAX_PROGRAM {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let fprog =
+        libc::sock_fprog { len: filter.len() as libc::c_ushort, filter: filter.as_mut_ptr() };
+    let listener = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW;
+    for flags in [listener | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, listener] {
+        // SAFETY: `fprog` and the instructions that it points to live across the call, and the
+        // kernel copies and checks them; the call touches no other memory.
+        let fd = unsafe {
+            libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const fprog)
+        };
+        if fd >= 0 {
+            // SAFETY: the kernel has just made this descriptor for us; nobody else knows it.
+            return Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) });
+        }
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() != Some(libc::EINVAL) {
+            return Err(error);
+        }
+    }
+    Err(io::Error::last_os_error())
+}
+
+/// A call that waits for its answer.
+#[derive(Debug, Clone, Copy)]
+pub struct Notified {
+    /// Cookie of the request.
+    pub id: u64,
+    /// Thread that made the call, in the reader's pid namespace; 0 when it is not visible there.
+    pub pid: u32,
+    /// Call number.
+    pub nr: u32,
+    /// Its registers.
+    pub args: [u64; 6],
+}
+
+/// Takes the next request. `ENOENT` when its maker has gone meanwhile.
+pub fn notif_recv(listener: BorrowedFd<'_>) -> rustix::io::Result<Notified> {
+    // SAFETY: all fields are integers, for which zero is a value; the kernel wants zeroes.
+    let mut notif: libc::seccomp_notif = unsafe { mem::zeroed() };
+    // SAFETY: the opcode's argument is a `seccomp_notif` that the kernel fills; ours outlives the
+    // call.
+    unsafe {
+        ioctl::ioctl(listener, ioctl::Updater::<NOTIF_RECV, libc::seccomp_notif>::new(&mut notif))?;
+    }
+    let data = notif.data;
+    Ok(Notified { id: notif.id, pid: notif.pid, nr: data.nr as u32, args: data.args })
+}
+
+/// How a request is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// The call returns this value.
+    Value(i64),
+    /// The call fails with this (positive) error number.
+    Errno(i32),
+    /// The call is made.
+    Proceed,
+}
+
+/// Answers a request. `ENOENT` when its maker has gone meanwhile.
+pub fn notif_send(listener: BorrowedFd<'_>, id: u64, answer: Answer) -> rustix::io::Result<()> {
+    let (val, error, flags) = match answer {
+        Answer::Value(value) => (value, 0, 0),
+        Answer::Errno(errno) => (0, -errno, 0),
+        Answer::Proceed => (0, 0, libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32),
+    };
+    let mut response = libc::seccomp_notif_resp { id, val, error, flags };
+    // SAFETY: the opcode's argument is a `seccomp_notif_resp` that outlives the call.
+    unsafe {
+        ioctl::ioctl(
+            listener,
+            ioctl::Updater::<NOTIF_SEND, libc::seccomp_notif_resp>::new(&mut response),
+        )
+    }
+}
+
+/// Whether the request still waits, so that what was read from its maker's memory was really its.
+pub fn notif_valid(listener: BorrowedFd<'_>, id: u64) -> bool {
+    // SAFETY: the opcode's argument is a pointer to a `u64` that outlives the call.
+    unsafe { ioctl::ioctl(listener, ioctl::Setter::<NOTIF_ID_VALID, u64>::new(id)).is_ok() }
+}
+
+/// Lets the two sides wake each other on one processor. `false` before Linux 6.6.
+pub fn notif_sync_wake_up(listener: BorrowedFd<'_>) -> bool {
+    // SAFETY: the argument of this opcode is the flag word itself, an integer.
+    let set = unsafe { ioctl::IntegerSetter::<NOTIF_SET_FLAGS>::new_usize(SYNC_WAKE_UP as usize) };
+    // SAFETY: as above; no memory is passed.
+    unsafe { ioctl::ioctl(listener, set).is_ok() }
+}
+
+/// Size of `struct timex` in bytes.
+pub const TIMEX_SIZE: usize = mem::size_of::<libc::timex>();
+
+/// Reads the state of a clock into the bytes of a `struct timex`; `modes` must be one that only
+/// reads. Returns the clock's state. Source: clock_adjtime(2).
+pub fn clock_read(clock: i32, modes: u32, bytes: &mut [u8; TIMEX_SIZE]) -> io::Result<i64> {
+    // SAFETY: all fields are integers, for which zero is a value.
+    let mut timex: libc::timex = unsafe { mem::zeroed() };
+    timex.modes = modes;
+    // SAFETY: `timex` is a valid `struct timex` that outlives the call.
+    let state = unsafe { libc::clock_adjtime(clock, &raw mut timex) };
+    if state < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: `timex` was zeroed whole, padding too, and is read as bytes of its exact size.
+    *bytes = unsafe { mem::transmute::<libc::timex, [u8; TIMEX_SIZE]>(timex) };
+    Ok(i64::from(state))
+}
+
+/// Whether two descriptors of this process are one open file description (`KCMP_FILE`). `None`
+/// where the kernel does not tell.
+pub fn same_description(a: impl AsFd, b: impl AsFd) -> Option<bool> {
+    const KCMP_FILE: i32 = 0;
+    let pid = rustix::process::getpid().as_raw_nonzero().get();
+    let (a, b) = (a.as_fd().as_raw_fd(), b.as_fd().as_raw_fd());
+    // SAFETY: kcmp takes integers only.
+    let order = unsafe { libc::syscall(libc::SYS_kcmp, pid, pid, KCMP_FILE, a, b) };
+    (order >= 0).then_some(order == 0)
+}
+
+/// Has `then` called when the process exits by `exit(3)`. `false` when there is no room.
+pub fn at_exit(then: extern "C" fn()) -> bool {
+    // SAFETY: `then` is a plain function that lives as long as the program.
+    unsafe { libc::atexit(then) == 0 }
+}
+
+/// Closes one of the standard streams of a process that is about to run another program.
+pub fn close_standard(stream: usize) {
+    if stream < 3 {
+        // SAFETY: nobody owns 0, 1 and 2; std's handles only use the numbers in calls that fail
+        // cleanly on a closed one, and the caller runs another program next.
+        unsafe { rustix::io::close(stream as i32) };
+    }
+}
