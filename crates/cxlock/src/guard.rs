@@ -1,0 +1,95 @@
+//! A lock held exclusively.
+
+use crate::cell::{TCell, Value};
+use crate::engine::Engine;
+use crate::lock::CxLock;
+use crate::machine::{Call, Meaning, Mode};
+use crate::modes;
+use crate::restart::Restart;
+use crate::section::Section;
+use crate::stats::Count;
+use std::cell::Cell;
+use std::marker::PhantomData;
+
+/// The lock is this thread's, until the guard is dropped, in whatever order.
+///
+/// While a transaction of another lock runs on this thread, access cells through its section, and
+/// give the lock back with [`Section::end`]: the transaction's writes are visible at its commit, so
+/// a lock that protects them may not be free earlier.
+#[derive(Debug)]
+#[must_use = "the lock is free again when the guard is dropped"]
+pub struct Exclusive<'c, E: Engine> {
+    lock: &'c CxLock<E>,
+    held: Cell<bool>,
+    _one_thread: PhantomData<*const ()>,
+}
+
+impl<'c, E: Engine> Exclusive<'c, E> {
+    /// For a lock that this thread has just acquired.
+    pub(crate) fn new(lock: &'c CxLock<E>) -> Self {
+        modes::with(|stack| stack.push(lock.core.id(), Mode::Exclusive));
+        Self { lock, held: Cell::new(true), _one_thread: PhantomData }
+    }
+
+    /// The value of a cell.
+    #[inline]
+    pub fn read<T: Value>(&self, cell: &TCell<T, E>) -> T {
+        self.check_access();
+        T::from_word(E::read_held(&cell.slot))
+    }
+
+    /// Changes a cell at once.
+    #[inline]
+    pub fn write<T: Value>(&self, cell: &TCell<T, E>, value: T) {
+        self.check_access();
+        E::write_held(&cell.slot, value.into_word());
+    }
+
+    /// Runs a section of another lock as a transaction, as [`CxLock::optimistic`] does.
+    pub fn optimistic<'o, R>(
+        &self,
+        other: &'o CxLock<E>,
+        body: impl FnMut(&mut Section<'o, E>) -> Result<R, Restart>,
+    ) -> R {
+        other.optimistic(body)
+    }
+
+    /// What an end means now: [`Meaning::Free`], [`Meaning::FreeAtCommit`], or invalid if the lock
+    /// was given back before.
+    pub(crate) fn meaning_of_end(&self) -> Meaning {
+        if !self.held.get() {
+            return Meaning::Invalid;
+        }
+        modes::with(|stack| stack.meaning(Call::End, self.lock.core.id()))
+    }
+
+    pub(crate) fn give_back(&self) {
+        if self.held.replace(false) {
+            let core = &self.lock.core;
+            modes::with(|stack| stack.remove(core.id(), Mode::Exclusive));
+            core.release::<E>();
+            core.count(Count::Exclusive);
+        }
+    }
+
+    /// On in debug builds: what it finds is a fault of the program, not of memory.
+    #[inline]
+    fn check_access(&self) {
+        debug_assert!(self.held.get(), "access through a guard whose lock was given back");
+        debug_assert!(
+            self.meaning_of_end() != Meaning::FreeAtCommit,
+            "access through a guard within a transaction is not rolled back; use the section"
+        );
+    }
+}
+
+impl<E: Engine> Drop for Exclusive<'_, E> {
+    fn drop(&mut self) {
+        let early = self.meaning_of_end() == Meaning::FreeAtCommit;
+        self.give_back();
+        assert!(
+            !early || std::thread::panicking(),
+            "a lock was freed within a transaction whose writes it may protect; use `section.end`"
+        );
+    }
+}
