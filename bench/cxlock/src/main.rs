@@ -1,0 +1,2 @@
+//! Measures cxlock against parking_lot, std and spin locks.
+fn main() {}
