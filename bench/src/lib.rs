@@ -1,1 +1,0 @@
-//! Paired measurements of txos against native execution.
