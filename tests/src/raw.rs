@@ -63,6 +63,42 @@ pub fn store_shared(fd: BorrowedFd<'_>, off: u64, data: &[u8]) -> Result<(), Err
     Ok(())
 }
 
+/// A shared, writable mapping of a file's first page that is held for longer: an outsider who stores
+/// without any system call.
+pub struct Mapping(*mut u8);
+
+impl Mapping {
+    /// Maps the first page; the file has at least one byte, and at most a page is ever used.
+    ///
+    /// # Errors
+    /// As mmap(2).
+    pub fn of(fd: BorrowedFd<'_>) -> Result<Mapping, Errno> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping at a place of the kernel's choice.
+        let at = unsafe {
+            libc::mmap(std::ptr::null_mut(), 4096, protection, libc::MAP_SHARED, fd.as_raw_fd(), 0)
+        };
+        if at == libc::MAP_FAILED { last() } else { Ok(Mapping(at.cast())) }
+    }
+
+    /// Stores at the file's beginning.
+    ///
+    /// # Panics
+    /// If it is more than a page.
+    pub fn store(&self, data: &[u8]) {
+        assert!(data.len() <= 4096);
+        // SAFETY: within the mapped page, which the file covers at least in part.
+        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), self.0, data.len()) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping of `of`, which nobody uses any more.
+        unsafe { libc::munmap(self.0.cast(), 4096) };
+    }
+}
+
 /// Gives a name to what `O_TMPFILE` opened.
 ///
 /// # Errors

@@ -135,6 +135,7 @@ impl Scenario {
 
     fn compare(&self, scratch: &Scratch) -> Result<Vec<String>, String> {
         let command = self.body_command(scratch);
+        scratch.give_to(self.who);
         for root in [scratch.native(), scratch.inside()] {
             self.prepare(scratch, &root)?;
         }
@@ -248,7 +249,10 @@ pub fn perform_setup(scratch: &Scratch, root: &Path, step: &Body) -> Result<(), 
 
 /// Gives everything that root owns below `path` to `uid`, keeping set-user-ID bits and capabilities
 /// away from it (chown drops them: set them in `then_by_root`).
-fn give_away(path: &Path, uid: u32) -> Result<(), String> {
+///
+/// # Errors
+/// The path that could not be given.
+pub fn give_away(path: &Path, uid: u32) -> Result<(), String> {
     let at = |e: std::io::Error| format!("{}: {e}", path.display());
     let meta = std::fs::symlink_metadata(path).map_err(at)?;
     if meta.is_dir() {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::who::{Who, am_root};
 use crate::{tree, xattr};
 
 /// The variable by which a test recognises what it started, through any number of forks.
@@ -70,6 +71,30 @@ impl Scratch {
     /// A directory meant for `--live`: what tests and transactions tell one another goes through it.
     pub fn live(&self) -> PathBuf {
         self.base.join("live")
+    }
+
+    /// Gives the scratch directory and its trees to the scenario's user, who makes his state
+    /// directory in it.
+    ///
+    /// # Panics
+    /// If it can't be given.
+    pub fn give_to(&self, who: Who) {
+        if am_root() && who == Who::User {
+            for path in [self.base.clone(), self.native(), self.inside(), self.live()] {
+                let id = Some(who.uid());
+                std::os::unix::fs::chown(&path, id, id).expect("chown");
+            }
+        }
+    }
+
+    /// Gives everything in the tree `inside` to the scenario's user.
+    ///
+    /// # Panics
+    /// If it can't be given.
+    pub fn give_tree_to(&self, who: Who) {
+        if am_root() && who == Who::User {
+            crate::scenario::give_away(&self.inside(), who.uid()).expect("chown");
+        }
     }
 
     /// The value of [`MARK`] for what this test starts.

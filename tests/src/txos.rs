@@ -152,8 +152,9 @@ impl<'a> Txos<'a> {
         self.start(sh_args(options, script))
     }
 
-    /// The binary: an ordinary user gets a copy of his own, since he may not reach the original.
-    fn program(&self) -> PathBuf {
+    /// The binary under test as this one may execute it: an ordinary user gets a copy of his own, since
+    /// he may not reach the original.
+    pub fn program(&self) -> PathBuf {
         match self.who {
             Who::Root => binary(),
             Who::User => copy_for_users(self.scratch, &binary()),
@@ -183,4 +184,37 @@ pub fn copy_for_users(scratch: &Scratch, program: &Path) -> PathBuf {
         std::fs::rename(&part, &copy).expect("copy of the program");
     }
     copy
+}
+
+/// Runs `test` for root and for an ordinary user, each in a scratch directory of his own, and
+/// requires that nothing is left of it.
+///
+/// # Panics
+/// As the test, or if something is left.
+#[track_caller]
+pub fn for_both(test: impl Fn(&Scratch, Txos<'_>)) {
+    if native_only() {
+        crate::skip!("nothing to compare natively");
+    }
+    for who in [Who::Root, Who::User] {
+        for_one(who, &test);
+    }
+}
+
+/// The same for one of them.
+///
+/// # Panics
+/// As [`for_both`].
+#[track_caller]
+pub fn for_one(who: Who, test: impl Fn(&Scratch, Txos<'_>)) {
+    if native_only() {
+        crate::skip!("nothing to compare natively");
+    }
+    if let Some(why) = who.impossible() {
+        crate::skip!("{why}");
+    }
+    let scratch = Scratch::new();
+    scratch.give_to(who);
+    test(&scratch, Txos::by(&scratch, who));
+    assert_eq!(scratch.leftovers(), Vec::<String>::new(), "{who:?}");
 }
