@@ -1,1 +1,39 @@
 //! Optimistic lock-free lists that compose.
+
+#![no_std]
+
+#[cfg(feature = "alloc")]
+extern crate alloc;
+#[cfg(any(feature = "std", test))]
+extern crate std;
+
+mod acquire;
+mod audit;
+mod epoch;
+mod error;
+mod group;
+mod iter;
+mod links;
+mod list;
+mod log;
+mod member;
+mod nested;
+mod node;
+mod place;
+mod read;
+mod recover;
+mod seat;
+mod sync;
+mod typed;
+mod wait;
+mod write;
+
+pub use error::Error;
+pub use group::Group;
+pub use iter::{Iter, IterRev, WriteIter};
+pub use member::Member;
+pub use node::Node;
+pub use place::Place;
+pub use read::Read;
+pub use typed::{Chain, Double, Link, List, Single};
+pub use write::{End, Write};

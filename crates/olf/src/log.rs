@@ -1,0 +1,64 @@
+//! What a write section does with its log: validate it, or take its slots back.
+
+#![allow(unsafe_code)] // A record names its node by a pointer.
+
+use crate::epoch::INACTIVE;
+use crate::seat::{READ_ONLY, Record};
+use crate::sync::{AtomicU64, Ordering};
+use core::slice;
+
+/// The epochs of the node that a record names.
+///
+/// # Safety
+///
+/// The record was written by a section whose pin is still published, or the caller's own pin was
+/// published while that one was.
+#[inline]
+unsafe fn epochs(record: &Record) -> &[AtomicU64] {
+    let first = record.epochs.load(Ordering::Relaxed);
+    let slots = record.slots.load(Ordering::Relaxed) as usize;
+    // SAFETY: `Record::write` stored the address and length of a node's epochs, and the node's memory
+    // is not given back while a pin of that age is published (contract of linking a node).
+    unsafe { slice::from_raw_parts(first, slots) }
+}
+
+/// No section that committed up to `c` has changed a node since the version that its record names.
+///
+/// At commit `c` is `my - 2` and every older writer is done, so nothing can be missed: the newest
+/// committed version of a node stays in its slots until a younger one is committed. Relaxed loads do,
+/// the acquire load of `c` made those versions visible.
+#[inline]
+pub(crate) fn unchanged(records: &[Record], c: u64) -> bool {
+    records.iter().all(|record| {
+        let seen = record.seen.load(Ordering::Relaxed);
+        // SAFETY: the records are those of the running section.
+        let epochs = unsafe { epochs(record) };
+        !epochs.iter().any(|at| {
+            let x = at.load(Ordering::Relaxed);
+            x & INACTIVE == 0 && seen < x && x <= c
+        })
+    })
+}
+
+/// Turns every slot of epoch `my` that the records name into a free one.
+pub(crate) fn invalidate(records: &[Record], my: u64) {
+    for record in records {
+        if record.slot.load(Ordering::Relaxed) == READ_ONLY {
+            continue;
+        }
+        // SAFETY: the records are those of the running section.
+        let epochs = unsafe { epochs(record) };
+        for at in epochs {
+            // Anybody may do this for a dead owner, hence the exchange. Release: the slot's next owner
+            // writes to it after us.
+            if at.load(Ordering::Relaxed) == my {
+                let _ = at.compare_exchange(
+                    my,
+                    my | INACTIVE,
+                    Ordering::Release,
+                    Ordering::Relaxed,
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Reading inside a write section.
+//!
+//! A traversal that acquires each node it passes copies them all. A nested read walks them as a reader
+//! does, with the section's own changes on top, and logs what it saw; at commit the log is checked.
+//!
+//! The nested read publishes its epoch in `L`, which may hold `R` back, for which an older writer
+//! that is short of slots may wait; and this writer may wait for that one. So before any wait the
+//! nested read is *suspended* (`L` inactive), and after it *resumed* at the newest committed epoch,
+//! provided that all that was read and copied so far is unchanged there.
+
+use crate::error::Error;
+use crate::node::Node;
+use crate::read;
+use crate::seat::READ_ONLY;
+use crate::sync::{AtomicU64, Ordering};
+use crate::write::Write;
+use core::ptr;
+
+impl Write<'_, '_> {
+    /// Appends a log record. Release, before any slot of the node is taken: `recover` must find in the
+    /// log each slot that it finds taken.
+    pub(crate) fn log(
+        &mut self,
+        epochs: &[AtomicU64],
+        slot: usize,
+        seen: u64,
+    ) -> Result<usize, Error> {
+        let n = self.section().logged;
+        let record = self.domain().log(self.member.seat).get(n).ok_or(Error::LogFull)?;
+        record.write(epochs, slot, seen);
+        self.section().logged = n + 1;
+        self.member.published().logged.store(n + 1, Ordering::Release);
+        Ok(n)
+    }
+
+    /// Begins (or continues) the nested read and returns its epoch.
+    pub(crate) fn snapshot(&mut self) -> Result<u64, Error> {
+        if self.section().need_retry {
+            return Err(Error::Retry);
+        }
+        match self.section().snapshot {
+            Some(e) => Ok(e),
+            None => {
+                self.resume()?;
+                self.section().snapshot.ok_or(Error::Retry)
+            }
+        }
+    }
+
+    /// Reads as of the newest committed epoch from here on, if what is known so far still holds there.
+    #[cold]
+    pub(crate) fn resume(&mut self) -> Result<(), Error> {
+        self.suspend();
+        if self.member.d.counters.committed.0.load(Ordering::Acquire) >= self.section().my {
+            return Err(self.lost());
+        }
+        // The slow way in would take a second epoch, behind our own. Trying for ever is safe: `C` moves
+        // at most to `my - 2` while we are here.
+        let e = loop {
+            if let Some(e) = read::try_enter(self.member.d, self.member.seat) {
+                break e;
+            }
+        };
+        self.section().snapshot = Some(e);
+        if !self.holds_at(e) {
+            self.suspend();
+            return Err(self.lost());
+        }
+        self.section().validated = e;
+        Ok(())
+    }
+
+    /// The links of `node`, next and previous: the section's own, else the snapshot's, which is logged.
+    pub(crate) fn peek<const K: usize>(
+        &mut self,
+        node: &Node<K>,
+    ) -> Result<(*mut Node<K>, *mut Node<K>), Error> {
+        let e = self.snapshot()?;
+        let home = node.home.load(Ordering::Relaxed);
+        if home != 0 && home != self.domain().id() {
+            return Err(Error::Foreign);
+        }
+        if let Some(i) = node.slot_of(self.member.section.my) {
+            return Ok((node.next_in(i), node.prev_in(i)));
+        }
+        let i = node.slot_at(e);
+        let seen = node.epochs[i].load(Ordering::Relaxed);
+        let room = self.domain().log(self.member.seat).len() / 2;
+        if self.section().logged < room {
+            self.log(&node.epochs, READ_ONLY, seen)?;
+        } else {
+            // Half of the log is kept for changes. Without a record only an unmoved `C` proves this
+            // read; if it moves the section runs again, as the oldest, and nothing moves it then.
+            let s = self.section();
+            s.unlogged = true;
+            s.unlogged_at = e;
+        }
+        if home == 0 {
+            // Never written when we looked, so it was on no list at `e`; what stands in its slots by
+            // now is of no concern.
+            return Ok((ptr::null_mut(), ptr::null_mut()));
+        }
+        Ok((node.next_in(i), node.prev_in(i)))
+    }
+}

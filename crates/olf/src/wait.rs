@@ -1,0 +1,144 @@
+//! How a thread waits: spin, then yield the processor, then sleep.
+//!
+//! Spinning alone collapses once there are more threads than processors, because the thread that is
+//! waited for cannot run. Without `std` there is nothing but spinning.
+//!
+//! A sleeper publishes the commit it waits for and sleeps for at most [`NAP`]. The committer looks for
+//! sleepers with a plain load after its store, without the fence that would make the hand-over exact:
+//! a wake-up lost to that race costs one nap, and no commit pays for it.
+
+use crate::group::Domain;
+use crate::sync::Ordering;
+
+/// Doublings of the spin before the thread yields: 2^6 pauses, a few microseconds at the most.
+#[cfg(all(feature = "std", not(any(loom, shuttle))))]
+const SPINS: u32 = 6;
+/// Yields before the thread sleeps.
+#[cfg(all(feature = "std", not(any(loom, shuttle))))]
+const YIELDS: u32 = 24;
+
+/// The state of one wait.
+#[derive(Default)]
+pub(crate) struct Backoff {
+    #[cfg(all(feature = "std", not(any(loom, shuttle))))]
+    step: u32,
+}
+
+#[cfg(all(feature = "std", not(any(loom, shuttle))))]
+mod imp {
+    use super::{Backoff, SPINS, YIELDS};
+    use crate::group::Domain;
+    use crate::sync::{Ordering, spin};
+    use std::sync::{Condvar, Mutex, PoisonError};
+    use std::time::Duration;
+
+    /// The longest sleep between two looks.
+    const NAP: Duration = Duration::from_micros(500);
+
+    /// Where the thread of a seat sleeps.
+    pub(crate) struct Bed {
+        lock: Mutex<()>,
+        bell: Condvar,
+    }
+
+    impl Bed {
+        pub(crate) const fn new() -> Self {
+            Self { lock: Mutex::new(()), bell: Condvar::new() }
+        }
+    }
+
+    impl Backoff {
+        /// Spins or yields; says whether it is time to sleep instead.
+        pub(super) fn light(&mut self) -> bool {
+            if self.step <= SPINS {
+                for _ in 0..1u32 << self.step {
+                    spin();
+                }
+            } else if self.step <= SPINS + YIELDS {
+                std::thread::yield_now();
+            } else {
+                return true;
+            }
+            self.step += 1;
+            false
+        }
+
+        /// Pauses; whoever waits for readers has nobody to wake it, as readers must not pay for that.
+        pub(crate) fn pause(&mut self) {
+            if self.light() {
+                std::thread::sleep(Duration::from_micros(50));
+            }
+        }
+    }
+
+    /// Sleeps until `target` is committed, or for a nap.
+    pub(super) fn sleep(d: Domain<'_>, seat: usize, target: u64) {
+        let s = &d.seats[seat];
+        d.counters.parked.fetch_add(1, Ordering::SeqCst);
+        let guard = s.bed.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        s.wait_for.store(target, Ordering::SeqCst);
+        if d.counters.committed.0.load(Ordering::SeqCst) < target {
+            drop(s.bed.bell.wait_timeout(guard, NAP));
+        }
+        s.wait_for.store(u64::MAX, Ordering::SeqCst);
+        d.counters.parked.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Wakes the members that wait for `committed` or less.
+    #[cold]
+    pub(super) fn wake(d: Domain<'_>, committed: u64) {
+        for seat in &d.seats[..d.high()] {
+            if seat.wait_for.load(Ordering::SeqCst) <= committed {
+                // The lock makes sure that the sleeper is either asleep or about to look again.
+                drop(seat.bed.lock.lock().unwrap_or_else(PoisonError::into_inner));
+                seat.bed.bell.notify_one();
+            }
+        }
+    }
+}
+
+#[cfg(not(all(feature = "std", not(any(loom, shuttle)))))]
+mod imp {
+    use super::{Backoff, Domain};
+    use crate::sync::spin;
+
+    impl Backoff {
+        pub(super) fn light(&mut self) -> bool {
+            spin();
+            false
+        }
+
+        pub(crate) fn pause(&mut self) {
+            self.light();
+        }
+    }
+
+    pub(super) fn sleep(_: Domain<'_>, _: usize, _: u64) {}
+    pub(super) fn wake(_: Domain<'_>, _: u64) {}
+}
+
+#[cfg(all(feature = "std", not(any(loom, shuttle))))]
+pub(crate) use imp::Bed;
+
+/// Waits until `C >= target` and returns `C`.
+pub(crate) fn committed(d: Domain<'_>, seat: usize, target: u64) -> u64 {
+    let mut backoff = Backoff::default();
+    loop {
+        // Acquire: what the writers up to `C` stored is visible from here on.
+        let c = d.counters.committed.0.load(Ordering::Acquire);
+        if c >= target {
+            return c;
+        }
+        if backoff.light() {
+            imp::sleep(d, seat, target);
+        }
+    }
+}
+
+/// Called after `C` became `committed`.
+#[inline]
+pub(crate) fn announce(d: Domain<'_>, committed: u64) {
+    if d.counters.parked.load(Ordering::Relaxed) > 0 {
+        imp::wake(d, committed);
+    }
+}

@@ -1,0 +1,235 @@
+//! Write sections: from the epoch that a writer takes to the commit, which is a single store.
+//!
+//! ```text
+//!   M += 2, my := M        acquire, change, acquire, change ...        wait for C == my - 2
+//!       |----------------------- ahead of its turn ----------------------|
+//!                                                                        |
+//!                  nobody older changed a node that I copied? --- no --> undo, run again
+//!                                                        |               (nobody is older now)
+//!                                                       yes
+//!                                                        |
+//!                                                     C := my
+//! ```
+//!
+//! The section's state lives in its [`Member`]; [`Write`] is the borrowed right to use it.
+
+use crate::audit::Published;
+use crate::epoch::{INACTIVE, STEP};
+use crate::error::Error;
+use crate::group::Domain;
+use crate::log;
+use crate::member::Member;
+use crate::seat::{CLAIMING, IDLE, Seat};
+use crate::sync::Ordering;
+use crate::{read, wait};
+
+/// The private state of a member's write section.
+#[derive(Default)]
+pub(crate) struct Section {
+    /// The epoch being written.
+    pub(crate) my: u64,
+    /// How many times the body has been undone.
+    pub(crate) attempt: u32,
+    /// This attempt cannot commit.
+    pub(crate) need_retry: bool,
+    /// The log was last found valid when `C` was this.
+    pub(crate) validated: u64,
+    /// Number of log records in use.
+    pub(crate) logged: usize,
+    /// The epoch of the nested read, if one is going on.
+    pub(crate) snapshot: Option<u64>,
+    /// Something was read that the log does not name, so only an unmoved `C` proves it valid.
+    pub(crate) unlogged: bool,
+    /// The newest snapshot that something unlogged was read in.
+    pub(crate) unlogged_at: u64,
+    /// Commit or abort is still to come.
+    pub(crate) open: bool,
+}
+
+/// How an attempt ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// An older writer interfered; nothing happened, the body has to run again.
+    Again,
+    /// The section is over; its changes, if they were to be kept, are visible from this epoch on.
+    Done(u64),
+}
+
+/// A write section: see [`Member::write`].
+///
+/// The operations on lists are in `impl` blocks of their own ([`List`](crate::List),
+/// [`Chain`](crate::Chain)). Dropped before its end, as by a panic, the section changes nothing.
+pub struct Write<'m, 'g> {
+    pub(crate) member: &'m mut Member<'g>,
+}
+
+/// Takes an epoch. Between the two stores a death would leave an epoch without an owner; `CLAIMING`
+/// tells `recover` where to look.
+#[inline]
+pub(crate) fn claim(d: Domain<'_>, own: &Seat) -> u64 {
+    own.writing.store(CLAIMING, Ordering::Relaxed);
+    // Release: `CLAIMING`, and the pin before it, are visible to whoever sees this epoch handed out.
+    // Acquire: see `Domain::horizon`.
+    let my = d.counters.max.0.fetch_add(STEP, Ordering::AcqRel) + STEP;
+    own.writing.store(my, Ordering::Release);
+    my
+}
+
+/// Says that the epoch taken with [`claim`] is committed.
+#[inline]
+pub(crate) fn unclaim(own: &Seat) {
+    own.writing.store(IDLE, Ordering::Release);
+}
+
+impl<'m, 'g> Write<'m, 'g> {
+    pub(crate) fn begin(member: &'m mut Member<'g>) -> Self {
+        let d = member.d;
+        let own = member.published();
+        debug_assert!(!member.section.open, "olf: the last write section was leaked, not ended");
+        let pin = d.counters.committed.0.load(Ordering::Acquire);
+        d.counters.mirror.note(member.seat, Published::Pin, pin);
+        own.pin.store(pin, Ordering::Relaxed);
+        let my = claim(d, own);
+        member.section = Section { my, validated: pin, open: true, ..Section::default() };
+        Self { member }
+    }
+
+    /// The epoch that this section will commit as.
+    pub fn epoch(&self) -> u64 {
+        self.member.section.my
+    }
+
+    /// How often the body has been undone: 0 in the first attempt, seldom more than 1.
+    pub fn attempt(&self) -> u32 {
+        self.member.section.attempt
+    }
+
+    #[inline]
+    pub(crate) fn domain(&self) -> Domain<'g> {
+        self.member.d
+    }
+
+    #[inline]
+    pub(crate) fn section(&mut self) -> &mut Section {
+        &mut self.member.section
+    }
+
+    /// Marks the attempt as lost.
+    #[inline]
+    pub(crate) fn lost(&mut self) -> Error {
+        self.section().need_retry = true;
+        Error::Retry
+    }
+
+    /// Ends an attempt: waits for all older writers, then commits (`keep`) or takes everything back.
+    ///
+    /// With `keep == false` the log is validated all the same: an abort that was decided upon a view
+    /// which turned out stale is taken again.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Evicted`] if another thread reported this one dead and ended the section.
+    pub fn end(&mut self, keep: bool) -> Result<End, Error> {
+        let d = self.domain();
+        let my = self.section().my;
+        if !self.section().open {
+            return Ok(End::Done(my));
+        }
+        self.suspend();
+        let c = wait::committed(d, self.member.seat, my - STEP);
+        if c >= my {
+            self.close();
+            return Err(Error::Evicted);
+        }
+        if self.section().need_retry || !self.holds_at(c) {
+            self.undo();
+            let s = self.section();
+            s.attempt += 1;
+            s.need_retry = false;
+            s.unlogged = false;
+            s.validated = c;
+            return Ok(End::Again);
+        }
+        if !keep {
+            self.undo();
+        }
+        self.commit(my);
+        Ok(End::Done(my))
+    }
+
+    /// `C := my`. Only the owner of `my` gets here while `C == my - 2`, so a store does.
+    ///
+    /// Release: every pointer stored in a slot of ours, and all that the user stored in entries, is
+    /// visible to whoever loads this epoch, and by the chain of acquires, any later one.
+    fn commit(&mut self, my: u64) {
+        let d = self.domain();
+        d.counters.committed.0.store(my, Ordering::Release);
+        self.close();
+        wait::announce(d, my);
+    }
+
+    /// Clears the seat after a commit.
+    fn close(&mut self) {
+        let own = self.member.published();
+        own.logged.store(0, Ordering::Relaxed);
+        unclaim(own);
+        self.member.d.counters.mirror.note(self.member.seat, Published::Pin, INACTIVE);
+        // Release: our last look at any node comes before its memory is given back.
+        own.pin.store(INACTIVE, Ordering::Release);
+        let s = self.section();
+        s.open = false;
+        // Nothing can be acquired with an epoch that is committed.
+        s.need_retry = true;
+    }
+
+    /// Marks all slots of this attempt as given up and empties the log.
+    fn undo(&mut self) {
+        let my = self.section().my;
+        let n = self.section().logged;
+        log::invalidate(&self.domain().log(self.member.seat)[..n], my);
+        self.section().logged = 0;
+        self.member.published().logged.store(0, Ordering::Release);
+    }
+
+    /// Nothing that this attempt copied or read was changed by a section that committed up to `c`.
+    pub(crate) fn holds_at(&mut self, c: u64) -> bool {
+        let n = self.section().logged;
+        let s = &self.member.section;
+        if s.unlogged && s.unlogged_at != c {
+            return false;
+        }
+        let records = &self.domain().log(self.member.seat)[..n];
+        log::unchanged(records, c)
+    }
+
+    /// Ends the section without effect, whatever its state: after a panic of the body.
+    fn abandon(&mut self) {
+        let d = self.domain();
+        let my = self.section().my;
+        self.suspend();
+        if wait::committed(d, self.member.seat, my - STEP) >= my {
+            self.close();
+            return;
+        }
+        self.undo();
+        self.commit(my);
+    }
+
+    /// Stops holding `R` back, before any wait; see `nested`.
+    #[inline]
+    pub(crate) fn suspend(&mut self) -> bool {
+        if self.section().snapshot.take().is_none() {
+            return false;
+        }
+        read::leave(self.member.d, self.member.seat);
+        true
+    }
+}
+
+impl Drop for Write<'_, '_> {
+    fn drop(&mut self) {
+        if self.section().open {
+            self.abandon();
+        }
+    }
+}
