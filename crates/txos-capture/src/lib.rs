@@ -1,1 +1,63 @@
 //! Capture: a read-only FUSE mirror of the stable tree that records what a transaction reads.
+//!
+//! The view of a transaction lies over this mirror. Whatever a program touches for the first time
+//! arrives here as one request; the answer is recorded in the workset with the version that it
+//! shows, and from then on the kernel's own caches answer. Names, absent names, file attributes
+//! and link targets never expire: isolation keeps them true, not a timeout.
+//!
+//! # What a request counts as
+//!
+//! | request | facets |
+//! |---|---|
+//! | LOOKUP | *binding*, present or absent; of anything but a directory *attrs* too (a `stat` cannot be told from a read); of a directory *perms* |
+//! | GETATTR of a directory | *attrs*, if a program asked; nothing, if overlayfs did for a copy-up (see [`caller`]) |
+//! | READDIR | *listing* |
+//! | READ, LSEEK | *content* |
+//! | READLINK | *link* |
+//! | GETXATTR, LISTXATTR | *xattrs*; nothing for overlayfs's own names, which no lower object has |
+//! | STATFS, ACCESS, IOCTL | nothing |
+//!
+//! Until [`Capture::begin_recording`] objects and names are learned, but of listings, contents and
+//! attributes nothing counts: the mounting of the view asks too.
+//!
+//! # Invariants
+//!
+//! - The version is recorded before the bytes are read. A change after that moves the change time,
+//!   and validation finds it; a change that had begun before, and may still be writing, is found
+//!   by the lease probe, and then the bytes themselves are hashed as they are served
+//!   (see [`content`]).
+//! - A name, an attribute set, a listing or a byte that was served once is served again or not at
+//!   all. Where the stable system shows something else by then, the transaction is doomed, at once.
+//! - No descriptor is held for an object. Directories and files are reopened by name when they
+//!   fell out of a bounded cache, and are checked to be the same objects.
+//! - Nothing that the stable system holds can look like overlayfs's own marks: a character device
+//!   0:0 is shown with another device number ([`WHITEOUT_STAND_IN`]), and attributes named
+//!   `*.overlay.*` are not shown.
+//!
+//! # Limits
+//!
+//! - A view's programs see no birth times and no ACL checks beyond the mode bits (`FUSE_POSIX_ACL`
+//!   would send a request for each directory that is walked through).
+//! - `trusted.overlay.*` and `user.overlay.*` attributes of stable files do not exist in a view. A
+//!   file that is replaced there loses them.
+
+mod caller;
+mod capture;
+mod content;
+mod device;
+mod error;
+mod idmap;
+mod mirror;
+mod objects;
+mod origin;
+mod proto;
+mod serve;
+mod spec;
+mod wire;
+
+pub use capture::{Capture, Captured};
+pub use error::{CaptureError, Result};
+pub use idmap::IdMap;
+pub use origin::parse_origin;
+pub use spec::{CaptureSpec, OnDoom};
+pub use wire::WHITEOUT_STAND_IN;

@@ -13,9 +13,11 @@ mod facet;
 mod ids;
 mod object;
 mod origin;
+pub mod workset;
 
 pub use conflict::{Conflict, Seen};
 pub use facet::Facet;
 pub use ids::TxId;
 pub use object::{Attrs, FileKind, ObjectId, Stamp};
 pub use origin::{Origin, Origins};
+pub use workset::{NodeId, Workset};

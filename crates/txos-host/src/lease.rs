@@ -35,3 +35,15 @@ fn set_lease(fd: i32, kind: i32) -> Result<(), Errno> {
         _ => Ok(()),
     }
 }
+
+/// Makes this process ignore `SIGIO`, which the kernel sends to the holder of a lease that has to
+/// break, and which ends a process that neither handles nor ignores it.
+///
+/// Whoever calls [`probe_writers`] calls this first: between granting and returning a lease
+/// someone may open the file.
+#[allow(unsafe_code)] // rustix has no signal dispositions
+pub fn ignore_lease_breaks() {
+    // SAFETY: ignoring a signal installs no handler, so nothing runs in signal context. SIGIO is
+    // a valid signal that may be ignored; the call cannot fail.
+    unsafe { libc::signal(libc::SIGIO, libc::SIG_IGN) };
+}

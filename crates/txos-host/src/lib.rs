@@ -11,6 +11,7 @@
 //!   a transaction may touch.
 
 mod attrs;
+mod clock;
 mod content;
 mod error;
 mod lease;
@@ -20,9 +21,10 @@ mod tree;
 mod xattr;
 
 pub use attrs::{attrs_at, attrs_of};
+pub use clock::{ChangeClock, change_clock, multigrain};
 pub use content::{content_hash, open_content};
 pub use error::{HostError, Result};
-pub use lease::{WriterProbe, probe_writers};
+pub use lease::{WriterProbe, ignore_lease_breaks, probe_writers};
 pub use listing::{Entry, Listing, read_listing};
 pub use tree::Tree;
-pub use xattr::{XattrSet, read_xattrs_at};
+pub use xattr::{XattrSet, read_xattrs_at, xattrs_hash};

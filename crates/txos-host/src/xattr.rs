@@ -12,9 +12,21 @@ use rustix::{
     fs::{lgetxattr, llistxattr},
     io::Errno,
 };
+use xxhash_rust::xxh3::Xxh3;
 
 /// The extended attributes of an object, by name.
 pub type XattrSet = BTreeMap<CString, Vec<u8>>;
+
+/// A hash of names and values: equal sets have equal hashes.
+pub fn xattrs_hash(set: &XattrSet) -> u64 {
+    let mut hasher = Xxh3::new();
+    for (name, value) in set {
+        hasher.update(name.to_bytes_with_nul());
+        hasher.update(&(value.len() as u64).to_le_bytes());
+        hasher.update(value);
+    }
+    hasher.digest()
+}
 
 /// Reads all extended attributes of `name` in `dir` that the caller may see; an empty set where
 /// the file system has none. A last symbolic link is not followed.

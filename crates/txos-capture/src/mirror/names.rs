@@ -1,0 +1,108 @@
+//! Names: what they are bound to, recorded at first touch.
+
+use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
+
+use rustix::io::Errno;
+use txos_core::{
+    Attrs, FileKind, NodeId,
+    workset::{Binding, Bound, Facets, Finding, Judgement},
+};
+use txos_host::attrs_at;
+
+use super::{Known, Mirror};
+use crate::proto::NodeReply;
+
+/// What the kernel is told about a name.
+pub(crate) enum Answer {
+    Absent,
+    Present(NodeReply),
+}
+
+impl Mirror {
+    /// What `name` in `dir` is bound to: the first answer if it was asked before, else what is
+    /// stable now.
+    ///
+    /// # Errors
+    /// What looking it up gives, such as `EACCES`; nothing is recorded then but what led there.
+    pub(crate) fn look_up(&self, dir: NodeId, name: &[u8]) -> Result<Answer, Errno> {
+        if self.known().hidden.is_point(dir, name) {
+            return Ok(Answer::Absent);
+        }
+        let now = attrs_at(self.dir(dir)?, OsStr::from_bytes(name))?;
+        let mut known = self.known();
+        let (bound, broken) = known.settle(dir, name, now.as_ref());
+        let answer = match bound {
+            Bound::Absent => Answer::Absent,
+            Bound::Object(node) => Answer::Present(self.node_reply(&known.workset, node)?),
+        };
+        drop(known);
+        if let Some(finding) = broken {
+            self.doom_name(dir, name, finding);
+        }
+        Ok(answer)
+    }
+
+    /// Whether a name is kept from the view.
+    pub(crate) fn is_hidden(&self, dir: NodeId, name: &[u8]) -> bool {
+        self.known().hidden.is_point(dir, name)
+    }
+}
+
+impl Known {
+    /// Records what a name is bound to, or holds it against what was recorded before. Gives the
+    /// binding that stands, and what contradicts it.
+    pub(super) fn settle(
+        &mut self,
+        dir: NodeId,
+        name: &[u8],
+        now: Option<&Attrs>,
+    ) -> (Bound, Option<Finding>) {
+        if let Some(to) = self.workset.bound(dir, name) {
+            let finding = broken(self.workset.judge_binding(&Binding { dir, name, to }, now));
+            return (to, finding);
+        }
+        let (to, finding) = match now {
+            None => (Bound::Absent, None),
+            Some(attrs) => {
+                let (node, finding) = self.meet(attrs);
+                (Bound::Object(node), finding)
+            }
+        };
+        // Just seen to be unbound, under the same lock.
+        let _ = self.workset.bind(dir, name, to);
+        if let Bound::Object(node) = to {
+            self.hidden.discovered(dir, name, node);
+            self.relaxed.discovered(dir, name, node);
+            self.relax(dir, name, node);
+        }
+        (to, finding)
+    }
+
+    /// The node of an object, with the facets read that a lookup reads.
+    fn meet(&mut self, attrs: &Attrs) -> (NodeId, Option<Finding>) {
+        let read = if attrs.kind == FileKind::Dir { Facets::PERMS } else { Facets::ATTRS };
+        let (node, new) = self.workset.learn(attrs);
+        let finding = if new { None } else { broken(self.workset.judge_object(node, attrs)) };
+        self.workset.mark(node, read);
+        (node, finding)
+    }
+
+    /// Marks what lies at or below a relaxed path, and takes the mark from what is reached from
+    /// elsewhere too.
+    fn relax(&mut self, dir: NodeId, name: &[u8], node: NodeId) {
+        let below = self.workset.facets(dir).contains(Facets::RELAXED);
+        let first = self.workset.first_name(node) == Some((dir, name));
+        if self.relaxed.is_point(dir, name) || below && first {
+            self.workset.mark(node, Facets::RELAXED);
+        } else if !below {
+            self.workset.unmark(node, Facets::RELAXED);
+        }
+    }
+}
+
+fn broken(judgement: Judgement) -> Option<Finding> {
+    match judgement {
+        Judgement::Holds => None,
+        Judgement::Broken(finding) => Some(finding),
+    }
+}

@@ -1,0 +1,53 @@
+/// The requests that a read-only mirror meets (`enum fuse_opcode`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Opcode {
+    Lookup,
+    Forget,
+    BatchForget,
+    Getattr,
+    Readlink,
+    Open,
+    Opendir,
+    Read,
+    Statfs,
+    Getxattr,
+    Listxattr,
+    Init,
+    Readdir,
+    Readdirplus,
+    Destroy,
+    Ioctl,
+    Lseek,
+    /// A request that would change something.
+    Change,
+    /// A request that the kernel does without once it is answered with `ENOSYS`.
+    Other,
+}
+
+impl Opcode {
+    pub(crate) fn from_raw(raw: u32) -> Self {
+        match raw {
+            1 => Opcode::Lookup,
+            2 => Opcode::Forget,
+            3 => Opcode::Getattr,
+            5 => Opcode::Readlink,
+            14 => Opcode::Open,
+            15 => Opcode::Read,
+            17 => Opcode::Statfs,
+            22 => Opcode::Getxattr,
+            23 => Opcode::Listxattr,
+            26 => Opcode::Init,
+            27 => Opcode::Opendir,
+            28 => Opcode::Readdir,
+            38 => Opcode::Destroy,
+            39 => Opcode::Ioctl,
+            42 => Opcode::BatchForget,
+            44 => Opcode::Readdirplus,
+            46 => Opcode::Lseek,
+            // SETATTR, SYMLINK, MKNOD, MKDIR, UNLINK, RMDIR, RENAME, LINK, WRITE, SETXATTR,
+            // REMOVEXATTR, CREATE, FALLOCATE, RENAME2, COPY_FILE_RANGE, TMPFILE
+            4 | 6 | 8..=13 | 16 | 21 | 24 | 35 | 43 | 45 | 47 | 51 => Opcode::Change,
+            _ => Opcode::Other,
+        }
+    }
+}

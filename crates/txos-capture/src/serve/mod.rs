@@ -1,0 +1,137 @@
+//! One function for each kind of request.
+
+mod listing;
+mod object;
+mod xattr;
+
+use rustix::io::Errno;
+use txos_core::NodeId;
+
+use crate::{
+    mirror::{Answer, Mirror},
+    proto::{OLDEST_MINOR, Opcode, Reply, Request, VERSION, init},
+};
+
+/// Pages in one READ or READDIR, 1 MiB on most machines.
+const MAX_PAGES: u16 = 256;
+/// The kernel takes the smaller of this and what the device's own setting says.
+const READ_AHEAD: u32 = 1 << 20;
+
+impl Mirror {
+    /// Answers one request: the bytes for the device, or `None` where the kernel expects none.
+    pub(crate) fn answer<'r>(
+        &self,
+        request: &Request<'_>,
+        reply: &'r mut Reply,
+    ) -> Option<&'r [u8]> {
+        reply.clear();
+        let outcome = match request.opcode {
+            Opcode::Forget | Opcode::BatchForget => return None,
+            Opcode::Init => initialize(request, reply),
+            Opcode::Destroy => Ok(()),
+            Opcode::Open | Opcode::Opendir | Opcode::Other => Err(Errno::NOSYS),
+            Opcode::Ioctl => Err(Errno::NOTTY),
+            Opcode::Change => Err(Errno::ROFS),
+            _ => self.answer_about_node(request, reply),
+        };
+        if let Err(errno) = outcome {
+            tracing::trace!(opcode = ?request.opcode, node = request.node, %errno);
+        }
+        Some(reply.finish(request.unique, outcome))
+    }
+
+    fn answer_about_node(&self, request: &Request<'_>, reply: &mut Reply) -> Result<(), Errno> {
+        let node = NodeId::from_raw(request.node).ok_or(Errno::STALE)?;
+        if !self.known().workset.knows(node) {
+            return Err(Errno::STALE);
+        }
+        let mut body = request.body;
+        match request.opcode {
+            Opcode::Lookup => self.lookup(node, body.name().ok_or(Errno::INVAL)?, reply),
+            Opcode::Getattr => self.getattr(node, request.pid, reply),
+            Opcode::Readlink => self.readlink(node, reply),
+            Opcode::Read => {
+                let (_handle, offset) = (body.u64(), body.u64().ok_or(Errno::INVAL)?);
+                let size = body.u32().ok_or(Errno::INVAL)?;
+                self.serve_content(node, offset, u64::from(size), reply)
+            }
+            Opcode::Readdir | Opcode::Readdirplus => {
+                let (_handle, offset) = (body.u64(), body.u64().ok_or(Errno::INVAL)?);
+                let size = body.u32().ok_or(Errno::INVAL)?;
+                let plus = request.opcode == Opcode::Readdirplus;
+                self.readdir(node, offset, size as usize, plus, reply)
+            }
+            Opcode::Getxattr => {
+                let (size, _) = (body.u32().ok_or(Errno::INVAL)?, body.u32());
+                self.getxattr(node, body.name().ok_or(Errno::INVAL)?, size as usize, reply)
+            }
+            Opcode::Listxattr => {
+                let size = body.u32().ok_or(Errno::INVAL)?;
+                self.listxattr(node, size as usize, reply)
+            }
+            Opcode::Lseek => {
+                let (_handle, offset) = (body.u64(), body.u64().ok_or(Errno::INVAL)?);
+                self.seek(node, offset, body.u32().ok_or(Errno::INVAL)?, reply)
+            }
+            Opcode::Statfs => self.statfs(node, reply),
+            _ => Err(Errno::NOSYS),
+        }
+    }
+
+    fn lookup(&self, dir: NodeId, name: &[u8], reply: &mut Reply) -> Result<(), Errno> {
+        match name {
+            b"." => return self.known_entry(dir, reply),
+            b".." => {
+                let above = self.known().workset.first_name(dir).map(|(above, _)| above);
+                return self.known_entry(above.unwrap_or(NodeId::ROOT), reply);
+            }
+            _ => {}
+        }
+        match self.look_up(dir, name)? {
+            Answer::Absent => reply.absent(),
+            Answer::Present(node) => reply.entry(&node),
+        }
+        Ok(())
+    }
+
+    /// The entry of an object that the kernel has a handle of (`FUSE_EXPORT_SUPPORT`).
+    fn known_entry(&self, node: NodeId, reply: &mut Reply) -> Result<(), Errno> {
+        let known = self.known();
+        reply.entry(&self.node_reply(&known.workset, node)?);
+        Ok(())
+    }
+}
+
+fn initialize(request: &Request<'_>, reply: &mut Reply) -> Result<(), Errno> {
+    let mut body = request.body;
+    let (major, minor) = (body.u32().ok_or(Errno::PROTO)?, body.u32().ok_or(Errno::PROTO)?);
+    if major != VERSION.0 || minor < OLDEST_MINOR {
+        tracing::error!(
+            major,
+            minor,
+            "this kernel's FUSE protocol is not known; use Linux 5.10 or later"
+        );
+        return Err(Errno::PROTO);
+    }
+    let (read_ahead, offered) = (body.u32().ok_or(Errno::PROTO)?, body.u32().ok_or(Errno::PROTO)?);
+    let wanted = init::ASYNC_READ
+        | init::EXPORT_SUPPORT
+        | init::NO_OPEN_SUPPORT
+        | init::PARALLEL_DIROPS
+        | init::MAX_PAGES
+        | init::CACHE_SYMLINKS
+        | init::NO_OPENDIR_SUPPORT
+        | init::EXPLICIT_INVAL_DATA;
+    reply.u32(VERSION.0);
+    reply.u32(VERSION.1.min(minor));
+    reply.u32(read_ahead.max(READ_AHEAD));
+    reply.u32(wanted & offered);
+    reply.u16(64); // background requests
+    reply.u16(48); // of these, before the device counts as congested
+    reply.u32(4096); // bytes in one WRITE, of which there are none
+    reply.u32(1); // times are exact to the nanosecond
+    reply.u16(MAX_PAGES);
+    reply.u16(0); // alignment of mappings, for DAX
+    reply.room(32);
+    Ok(())
+}

@@ -1,0 +1,86 @@
+//! Extended attributes, read and hashed as a whole set at each request.
+
+use std::ffi::{CStr, OsStr};
+
+use rustix::io::Errno;
+use txos_core::{Facet, FileKind, NodeId, Seen, workset::Facets};
+use txos_host::{XattrSet, attrs_at, read_xattrs_at, xattrs_hash};
+
+use crate::{mirror::Mirror, proto::Reply};
+
+impl Mirror {
+    pub(super) fn getxattr(
+        &self,
+        node: NodeId,
+        name: &[u8],
+        size: usize,
+        reply: &mut Reply,
+    ) -> Result<(), Errno> {
+        if is_overlays(name) {
+            return Err(Errno::NODATA);
+        }
+        let set = self.read_xattrs(node)?;
+        let value = set.iter().find(|(key, _)| key.to_bytes() == name).ok_or(Errno::NODATA)?.1;
+        give(value, size, reply)
+    }
+
+    pub(super) fn listxattr(
+        &self,
+        node: NodeId,
+        size: usize,
+        reply: &mut Reply,
+    ) -> Result<(), Errno> {
+        let set = self.read_xattrs(node)?;
+        let names = set.keys().filter(|name| !is_overlays(name.to_bytes()));
+        let list: Vec<u8> =
+            names.flat_map(|name: &_| CStr::to_bytes_with_nul(name)).copied().collect();
+        give(&list, size, reply)
+    }
+
+    /// The attributes of an object, the same as were read first.
+    fn read_xattrs(&self, node: NodeId) -> Result<XattrSet, Errno> {
+        let set = if self.first_attrs(node)?.kind == FileKind::Dir {
+            read_xattrs_at(self.dir(node)?, OsStr::new(""))?
+        } else {
+            let (dir, name) = self.place(node)?;
+            let set = read_xattrs_at(&dir, &name)?;
+            self.check_version(node, attrs_at(&dir, &name)?.as_ref(), Facet::Xattrs)?;
+            set
+        };
+        let hash = xattrs_hash(&set);
+        let first = self.known().workset.xattrs(node);
+        match first {
+            Some(first) if first != hash => {
+                self.doom_node(node, Facet::Xattrs, Seen::Changed);
+                Err(Errno::STALE)
+            }
+            Some(_) => Ok(set),
+            None => {
+                if self.recording() {
+                    let mut known = self.known();
+                    known.workset.set_xattrs(node, hash);
+                    known.workset.unmark(node, Facets::SPECULATIVE);
+                }
+                Ok(set)
+            }
+        }
+    }
+}
+
+/// Whether overlayfs would read an attribute of this name of a lower object as its own mark.
+fn is_overlays(name: &[u8]) -> bool {
+    name.starts_with(b"trusted.overlay.") || name.starts_with(b"user.overlay.")
+}
+
+/// A value, or its length if there is no room asked for it.
+fn give(value: &[u8], size: usize, reply: &mut Reply) -> Result<(), Errno> {
+    if size == 0 {
+        reply.u32(value.len() as u32);
+        reply.u32(0);
+    } else if value.len() > size {
+        return Err(Errno::RANGE);
+    } else {
+        reply.bytes(value);
+    }
+    Ok(())
+}

@@ -1,0 +1,83 @@
+//! Stable attributes as the kernel is told them.
+
+use rustix::fs::{major, minor};
+use txos_core::{Attrs, FileKind, NodeId};
+
+use crate::{
+    IdMap,
+    proto::{NodeReply, WireAttr},
+};
+
+const STAND_IN: (u32, u32) = (0xfff, 0xf_ffff);
+
+/// The device number with which a real character device 0:0 appears in a view, in the `dev_t`
+/// encoding of `stat(2)` (major 4095, minor 1048575): overlayfs takes 0:0 for a whiteout. Whoever
+/// makes shadow objects real maps it back to 0.
+pub const WHITEOUT_STAND_IN: u64 = 0xffff_ffff;
+
+/// How ids and inode numbers of the stable system are told to the kernel.
+#[derive(Debug)]
+pub(crate) struct Wire {
+    pub(crate) uids: IdMap,
+    pub(crate) gids: IdMap,
+}
+
+impl Wire {
+    /// The answer for an object: directories keep no attributes in the kernel, so that each
+    /// `stat` of one is seen.
+    pub(crate) fn node(&self, node: NodeId, device: u16, attrs: &Attrs) -> NodeReply {
+        let times = [attrs.atime, attrs.mtime, attrs.ctime];
+        let attr = WireAttr {
+            ino: unique_ino(attrs.id.ino, device),
+            size: attrs.size,
+            blocks: attrs.blocks,
+            seconds: times.map(|time| time.sec),
+            nanos: times.map(|time| time.nsec),
+            mode: attrs.kind.mode_bits() | attrs.perm,
+            nlink: attrs.nlink,
+            uid: self.uids.inside(attrs.uid),
+            gid: self.gids.inside(attrs.gid),
+            rdev: wire_rdev(attrs.kind, attrs.rdev),
+        };
+        NodeReply { node: node.raw(), attr, keep_attr: attrs.kind != FileKind::Dir }
+    }
+}
+
+/// An inode number that is unique over all devices of the tree: that of the stable object on the
+/// root's device, else with the number of the device above it, where it leaves room for that.
+pub(crate) fn unique_ino(ino: u64, device: u16) -> u64 {
+    const ROOM: u32 = 48;
+    if ino >> ROOM == 0 { ino | u64::from(device) << ROOM } else { ino }
+}
+
+fn wire_rdev(kind: FileKind, rdev: u64) -> u32 {
+    let (major, minor) = match (kind, rdev) {
+        (FileKind::CharDevice, 0) => STAND_IN,
+        (FileKind::CharDevice | FileKind::BlockDevice, _) => (major(rdev), minor(rdev)),
+        _ => return 0,
+    };
+    minor & 0xff | (major & 0xfff) << 8 | (minor & !0xff) << 12
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::makedev;
+
+    use super::*;
+
+    #[test]
+    fn device_numbers() {
+        assert_eq!(WHITEOUT_STAND_IN, makedev(STAND_IN.0, STAND_IN.1));
+        assert_eq!(wire_rdev(FileKind::CharDevice, 0), u32::MAX);
+        assert_eq!(wire_rdev(FileKind::CharDevice, makedev(1, 3)), 0x103);
+        assert_eq!(wire_rdev(FileKind::BlockDevice, makedev(8, 0x101)), 0x10_0801);
+        assert_eq!(wire_rdev(FileKind::File, 0), 0);
+    }
+
+    #[test]
+    fn inode_numbers() {
+        assert_eq!(unique_ino(7, 0), 7);
+        assert_ne!(unique_ino(7, 1), 7);
+        assert_eq!(unique_ino(1 << 60, 3), 1 << 60);
+    }
+}
