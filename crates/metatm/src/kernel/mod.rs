@@ -1,0 +1,3 @@
+//! The kernel model.
+
+pub mod prio;
