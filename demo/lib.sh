@@ -82,7 +82,7 @@ choose_package() {
 # Fetches it with apt-get into a directory of the demonstration; where this machine's own package
 # lists don't know it, with lists of the demonstration's own.
 fetch_package() {
-    local package=$1 dir=$2/deb deb
+    local package=$1 dir=$2/deb files
     mkdir -p "$dir/lists/partial" "$dir/cache/archives/partial"
     chmod -R a+rwX "$dir"
     if ! (cd "$dir" && apt-get -q download "$package") >"$2/apt.err" 2>&1; then
@@ -94,8 +94,8 @@ fetch_package() {
             exit 1
         }
     fi
-    deb=("$dir/$package"_*.deb)
-    echo "${deb[0]}"
+    files=("$dir/$package"_*.deb)
+    echo "${files[0]}"
 }
 
 # Where a package may put things, and where dpkg keeps its own state.
