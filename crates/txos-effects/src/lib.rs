@@ -3,6 +3,7 @@ mod error;
 pub mod filter;
 mod handover;
 mod policy;
+pub mod services;
 pub mod streams;
 pub mod supervisor;
 mod sys;

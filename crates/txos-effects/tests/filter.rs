@@ -1,6 +1,7 @@
 //! The filter on real system calls: a thread installs it, makes each call, and a supervisor in
 //! this process answers. Threads have filters of their own, so no test disturbs another.
 #![allow(unsafe_code, reason = "the calls under test are made raw, with arguments chosen by hand")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
 use rustix::thread::set_no_new_privs;
 use std::io::{self, Write};

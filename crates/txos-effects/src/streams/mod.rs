@@ -176,7 +176,7 @@ impl Streams {
         let shown = kinds.iter().find(|kind| live_terminal(kind)).and_then(Kind::fd).cloned();
         let raw = input.is_some() && live_terminal(&kinds[0]);
         let terminal =
-            shown.or_else(|| input.clone()).map(|output| OuterTerminal { input, output, raw });
+            shown.or_else(|| input.clone()).map(|output| OuterTerminal::new(input, output, raw));
         let outputs = spec.resolve(&kinds);
         let signals = terminal.is_some().then(size_changes).transpose()?;
         let record = Record::new(spec.spool(), spec.retries);

@@ -22,7 +22,8 @@ use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, ptsname, unlockpt};
 use rustix::termios::{
-    LocalModes, OptionalActions, SpecialCodeIndex, tcgetattr, tcgetwinsize, tcsetattr, tcsetwinsize,
+    LocalModes, OptionalActions, OutputModes, SpecialCodeIndex, Termios, tcgetattr, tcgetwinsize,
+    tcsetattr, tcsetwinsize,
 };
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -44,6 +45,15 @@ pub(super) struct OuterTerminal {
     pub(super) output: Arc<OwnedFd>,
     /// Whether raw mode is right.
     pub(super) raw: bool,
+    /// How the terminal was before anything was changed: what the inner one starts with.
+    pub(super) mode: Option<Termios>,
+}
+
+impl OuterTerminal {
+    pub(super) fn new(input: Option<Arc<OwnedFd>>, output: Arc<OwnedFd>, raw: bool) -> Self {
+        let mode = tcgetattr(&**input.as_ref().unwrap_or(&output)).ok();
+        OuterTerminal { input, output, raw, mode }
+    }
 }
 
 /// A fresh pseudo-terminal.
@@ -63,10 +73,11 @@ impl Pty {
         let name = ptsname(&master, Vec::new()).map_err(Error::system("name the new terminal"))?;
         let slave =
             ioctl_tiocgptpeer(&master, flags).map_err(Error::system("open the new terminal"))?;
-        let model = outer.input.as_ref().unwrap_or(&outer.output);
-        if let Ok(mut mode) = tcgetattr(&**model) {
+        if let Some(mut mode) = outer.mode.clone() {
             if !outer.raw {
+                // The outer terminal does both already.
                 mode.local_modes.remove(LocalModes::ECHO | LocalModes::ECHONL);
+                mode.output_modes.remove(OutputModes::OPOST);
             }
             tcsetattr(&slave, OptionalActions::Now, &mode)
                 .map_err(Error::system("set up the new terminal"))?;
