@@ -50,3 +50,5 @@ pub use mutex::{CxMutex, CxMutexGuard};
 pub use restart::{Reason, Restart};
 pub use section::Section;
 pub use stats::Stats;
+#[cfg(loom)]
+pub use sync::model;

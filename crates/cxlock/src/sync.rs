@@ -39,6 +39,31 @@ mod imp {
 
 pub(crate) use imp::*;
 
+/// How loom sees loads of words.
+///
+/// Loom remembers one last access to each atomic when it looks for races, so a thread's own load
+/// hides another's earlier one, and interleavings are missed. With *strong* loads (exchanges that
+/// change nothing) every interleaving is found, but every load gives the newest value; with *weak*
+/// ones stale values are found too. Models are explored in both ways.
+#[cfg(loom)]
+pub mod model {
+    use std::cell::Cell;
+
+    std::thread_local! {
+        // Loom runs all threads of a model on one thread of the system.
+        static STRONG: Cell<bool> = const { Cell::new(true) };
+    }
+
+    /// Chooses for the models that the calling thread will explore.
+    pub fn set_strong_loads(strong: bool) {
+        STRONG.set(strong);
+    }
+
+    pub(crate) fn strong_loads() -> bool {
+        STRONG.get()
+    }
+}
+
 /// A function that is `const` outside loom, whose atomics cannot be made in constants.
 macro_rules! const_outside_loom {
     ($(#[$meta:meta])* $vis:vis fn $($rest:tt)*) => {

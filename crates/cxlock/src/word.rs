@@ -65,6 +65,10 @@ impl Word {
     #[must_use]
     #[inline]
     pub fn load(&self) -> Stamp {
+        #[cfg(loom)]
+        if crate::sync::model::strong_loads() {
+            return Stamp(self.0.fetch_add(0, Ordering::AcqRel));
+        }
         Stamp(self.0.load(Ordering::Acquire))
     }
 
@@ -89,6 +93,12 @@ impl Word {
     /// Frees a held word on which nobody sleeps: a cell's.
     #[inline]
     pub(crate) fn free_cell(&self, version: u64) {
+        // Loom may order a store before exchanges that have happened already.
+        #[cfg(loom)]
+        if crate::sync::model::strong_loads() {
+            self.free(version);
+            return;
+        }
         self.0.store(version << VERSION_SHIFT, Ordering::Release);
     }
 
