@@ -138,19 +138,22 @@ pub fn make_message_queue(key: i32) -> Result<u64, Errno> {
     unsafe { call(libc::SYS_msgget, [key as u64, 0o1666, 0, 0, 0, 0]) }
 }
 
-/// How many messages wait in a queue that [`make_message_queue`] made, and removes it.
+/// How many messages wait in a queue that [`make_message_queue`] made.
 ///
 /// # Errors
-/// The calls'.
-pub fn remove_message_queue(id: u64) -> Result<u64, Errno> {
+/// The call's.
+pub fn messages(id: u64) -> Result<u64, Errno> {
     let mut state = [0u64; 16];
-    // SAFETY: `struct msqid_ds` is 120 bytes; 2 is IPC_STAT and 0 is IPC_RMID.
-    unsafe {
-        call(libc::SYS_msgctl, [id, 2, state.as_mut_ptr() as u64, 0, 0, 0])?;
-        call(libc::SYS_msgctl, [id, 0, 0, 0, 0, 0])?;
-    }
+    // SAFETY: `struct msqid_ds` is 120 bytes; 2 is IPC_STAT.
+    unsafe { call(libc::SYS_msgctl, [id, 2, state.as_mut_ptr() as u64, 0, 0, 0]) }?;
     // msg_perm is 48 bytes, then three times and the bytes in the queue come before its count.
     Ok(state[10])
+}
+
+/// Removes what [`make_message_queue`] made.
+pub fn remove_message_queue(id: u64) {
+    // SAFETY: plain numbers; 0 is IPC_RMID.
+    let _ = unsafe { call(libc::SYS_msgctl, [id, 0, 0, 0, 0, 0]) };
 }
 
 /// Opens the POSIX message queue of this name (without the slash) for writing.

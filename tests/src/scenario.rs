@@ -217,7 +217,7 @@ impl Scenario {
         for step in &self.after_setup {
             perform_setup(scratch, root, step)?;
         }
-        Ok(())
+        tree::make_old(root)
     }
 }
 

@@ -20,6 +20,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -276,7 +277,11 @@ fn time(e: &Entry, run: &Run) -> String {
     }
 }
 
-/// Gives every name below `root` an old modification time of its own, with odd nanoseconds.
+/// No time that a scenario sets is later than this, and no clock is earlier (November 2023).
+const LONG_AGO: i64 = 1_700_000_000;
+
+/// Gives every name below `root` that was just made an old modification time of its own, with odd
+/// nanoseconds. Times that are old already stay.
 ///
 /// # Errors
 /// The path whose time could not be set, and why.
@@ -285,13 +290,20 @@ pub fn make_old(root: &Path) -> Result<(), String> {
     collect(root, &mut paths)?;
     paths.sort();
     for (i, path) in paths.iter().enumerate() {
+        let at = |e: std::io::Error| format!("{}: {e}", path.display());
+        if std::fs::symlink_metadata(path).map_err(at)?.mtime() < LONG_AGO {
+            continue;
+        }
         let t = rustix::fs::Timespec {
             tv_sec: 1_000_000_000 + i as i64 * 60,
             tv_nsec: 123_456_789 + i as i64,
         };
         let both = rustix::fs::Timestamps { last_access: t, last_modification: t };
-        rustix::fs::utimensat(CWD, path, &both, AtFlags::SYMLINK_NOFOLLOW)
-            .map_err(|e| format!("{}: {e}", path.display()))?;
+        match rustix::fs::utimensat(CWD, path, &both, AtFlags::SYMLINK_NOFOLLOW) {
+            // Whoever mounts something read-only has to set its times before.
+            Ok(()) | Err(Errno::ROFS) => {}
+            Err(e) => return Err(at(e.into())),
+        }
     }
     Ok(())
 }

@@ -55,6 +55,7 @@ pub struct Txos<'a> {
     outer: Vec<OsString>,
     dir: PathBuf,
     state: PathBuf,
+    binary: Option<PathBuf>,
     input: Option<Vec<u8>>,
     env: Vec<(OsString, OsString)>,
 }
@@ -73,6 +74,7 @@ impl<'a> Txos<'a> {
             outer: Vec::new(),
             dir: scratch.inside(),
             state: scratch.state(),
+            binary: None,
             input: None,
             env: Vec::new(),
         }
@@ -96,6 +98,13 @@ impl<'a> Txos<'a> {
     #[must_use]
     pub fn state(mut self, state: impl Into<PathBuf>) -> Self {
         self.state = state.into();
+        self
+    }
+
+    /// With this binary instead of the one found.
+    #[must_use]
+    pub fn binary(mut self, binary: PathBuf) -> Self {
+        self.binary = Some(binary);
         self
     }
 
@@ -156,6 +165,7 @@ impl<'a> Txos<'a> {
     /// he may not reach the original.
     pub fn program(&self) -> PathBuf {
         match self.who {
+            _ if self.binary.is_some() => self.binary.clone().unwrap_or_default(),
             Who::Root => binary(),
             Who::User => copy_for_users(self.scratch, &binary()),
         }

@@ -1,0 +1,349 @@
+//! Bad surroundings: every one is answered by a clear error that names the object and a remedy, and
+//! nothing is lost or left behind.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use txos_tests::exec;
+use txos_tests::scratch::Scratch;
+use txos_tests::skip;
+use txos_tests::space::Space;
+use txos_tests::tree::Tree;
+use txos_tests::txos::{Txos, for_both, for_one, native_only};
+use txos_tests::who::{Who, am_root};
+
+macro_rules! needs_root {
+    () => {
+        if native_only() {
+            skip!("nothing to compare natively");
+        }
+        if !am_root() {
+            skip!("needs root");
+        }
+    };
+}
+
+#[test]
+fn a_missing_state_directory_is_made_private() {
+    for_both(|scratch, txos| {
+        let state = scratch.base().join("live/deep/er/state");
+        let txos = txos.state(&state);
+        txos.sh(&[], "echo x >f").expect(0);
+        let mode = std::fs::metadata(&state).unwrap().permissions().mode();
+        assert_eq!(mode & 0o077, 0, "others may look into it: {mode:o}");
+    });
+}
+
+#[test]
+fn a_foreign_state_directory_is_refused() {
+    for_one(Who::Root, |scratch, txos| {
+        let state = scratch.base().join("foreign");
+        std::fs::create_dir(&state).unwrap();
+        std::fs::set_permissions(&state, PermissionsExt::from_mode(0o700)).unwrap();
+        std::os::unix::fs::chown(&state, Some(4321), Some(4321)).unwrap();
+        let txos = txos.state(&state);
+        txos.sh(&[], "echo x >f").expect(125).says(&["foreign"]);
+        assert!(!scratch.inside().join("f").exists());
+        assert_eq!(std::fs::read_dir(&state).unwrap().count(), 0, "something was put there");
+    });
+}
+
+#[test]
+fn a_state_directory_that_others_may_write_is_refused() {
+    for_both(|scratch, txos| {
+        let state = scratch.live().join("open");
+        std::fs::create_dir(&state).unwrap();
+        std::fs::set_permissions(&state, PermissionsExt::from_mode(0o777)).unwrap();
+        let owner =
+            std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(scratch.inside()).unwrap());
+        std::os::unix::fs::chown(&state, Some(owner), Some(owner)).unwrap();
+        let out = txos.state(&state).sh(&[], "echo x >f");
+        // Refused, or made private first: it must not be used as it is.
+        let mode = std::fs::metadata(&state).unwrap().permissions().mode();
+        assert!(out.code() == 125 || mode & 0o022 == 0, "{mode:o} {out}");
+        if out.code() == 125 {
+            out.says(&["open"]);
+        }
+    });
+}
+
+#[test]
+fn a_state_that_is_no_directory_is_refused() {
+    for_both(|scratch, txos| {
+        let file = scratch.live().join("file");
+        std::fs::write(&file, "mine").unwrap();
+        txos.state(&file).sh(&[], "echo x >f").expect(125).says(&["file"]);
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "mine");
+    });
+}
+
+#[test]
+fn a_directory_with_other_things_in_it_is_not_taken_for_a_state() {
+    for_one(Who::Root, |scratch, txos| {
+        let state = scratch.base().join("documents");
+        std::fs::create_dir(&state).unwrap();
+        std::fs::set_permissions(&state, PermissionsExt::from_mode(0o700)).unwrap();
+        std::fs::write(state.join("letter"), "mine").unwrap();
+        let out = txos.state(&state).sh(&[], "echo x >f");
+        assert_eq!(std::fs::read_to_string(state.join("letter")).unwrap(), "mine");
+        if out.code() != 0 {
+            out.expect(125).says(&["documents"]);
+        }
+    });
+}
+
+#[test]
+fn a_state_directory_that_cannot_be_made_is_named() {
+    for_both(|scratch, txos| {
+        let state = Path::new("/proc/no/such/place");
+        txos.state(state).sh(&[], "echo x >f").expect(125).says(&["/proc/no/such"]);
+        assert!(!scratch.inside().join("f").exists());
+    });
+    for_one(Who::User, |_, txos| {
+        txos.state("/root/txos-state").sh(&[], "echo x >f").expect(125).says(&["/root/txos-state"]);
+    });
+}
+
+#[test]
+fn a_damaged_journal_is_reported_and_not_guessed_over() {
+    for_one(Who::Root, |scratch, txos| {
+        txos.sh(&[], "echo x >f").expect(0);
+        // Everything that looks like a journal gets a wrong byte in its middle.
+        let mut damaged = 0;
+        let mut todo = vec![scratch.state()];
+        while let Some(dir) = todo.pop() {
+            for entry in std::fs::read_dir(dir).unwrap().flatten() {
+                let path = entry.path();
+                if path.is_dir() {
+                    todo.push(path);
+                } else if path.to_string_lossy().contains("journal") {
+                    let mut data = std::fs::read(&path).unwrap();
+                    if data.len() > 8 {
+                        data[4] ^= 0xff;
+                        std::fs::write(&path, data).unwrap();
+                        damaged += 1;
+                    }
+                }
+            }
+        }
+        if damaged == 0 {
+            skip!("no journal is left after a commit: nothing to damage");
+        }
+        let out = txos.sh(&[], "echo y >g");
+        out.expect(125).says(&["journal"]);
+        assert!(!scratch.inside().join("g").exists());
+        txos.call(["recover"]).expect(125).says(&["journal"]);
+    });
+}
+
+#[test]
+fn a_full_disk_below_the_state_during_the_run() {
+    needs_root!();
+    let scratch = Scratch::new();
+    std::fs::write(scratch.inside().join("f"), "old").unwrap();
+    let before = Tree::of(&scratch.inside()).unwrap();
+    let script = "mkdir small; mount -t tmpfs -o size=4m,mode=700 none small";
+    let space = match Space::new(&scratch, script) {
+        Ok(space) => space,
+        Err(why) => skip!("no mount namespace: {why}"),
+    };
+    let small = scratch.base().join("small");
+    let txos =
+        Txos::new(&scratch).outer(space.prefix(&scratch.inside())).state(small.join("state"));
+    let out = txos.sh(&[], "echo more >>f; head -c 20000000 /dev/zero | tr '\\0' x >big || exit 9");
+    // The command sees ENOSPC as it would natively, or txos ends it: never success.
+    assert!([9, 125].contains(&out.code()), "{out}");
+    let after = Tree::of(&scratch.inside()).unwrap();
+    assert_eq!(format!("{before:?}"), format!("{after:?}"));
+    // There is room again.
+    txos.sh(&[], "echo more >>f").expect(0);
+    assert_eq!(std::fs::read_to_string(scratch.inside().join("f")).unwrap(), "oldmore\n");
+}
+
+#[test]
+fn a_full_disk_of_the_target_during_the_commit() {
+    needs_root!();
+    let scratch = Scratch::new();
+    let script = "truncate -s 24M image; mkfs.ext4 -q -O ^has_journal image 2>/dev/null; mkdir disk; \
+                  mount -o loop image disk; mkdir disk/tree; echo old >disk/tree/f; echo r >disk/tree/r";
+    let space = match Space::new(&scratch, script) {
+        Ok(space) => space,
+        Err(why) => skip!("no loop device or mkfs.ext4: {why}"),
+    };
+    let tree = scratch.base().join("disk/tree");
+    let seen = space.outside(&tree);
+    let before = Tree::of(&seen).unwrap();
+    let txos = Txos::new(&scratch).outer(space.prefix(&tree));
+    let fills = "rm r; echo more >>f; for i in 1 2 3 4; do head -c 10000000 /dev/zero | tr '\\0' x >big$i; done; exit 0";
+    let out = txos.sh(&[], fills);
+    let after = Tree::of(&seen).unwrap();
+    assert_eq!(format!("{before:?}"), format!("{after:?}"), "{out}");
+    out.expect(125).says(&["space"]);
+    // And what fits commits, with nothing of the failed attempt taking room.
+    txos.sh(&[], "head -c 10000000 /dev/zero | tr '\\0' x >fits; echo more >>f").expect(0);
+    assert_eq!(std::fs::read_to_string(seen.join("f")).unwrap(), "old\nmore\n");
+    let names: Vec<_> = std::fs::read_dir(space.outside(&scratch.base().join("disk")))
+        .unwrap()
+        .flatten()
+        .map(|e| e.file_name().to_string_lossy().into_owned())
+        .filter(|n| n != "lost+found" && n != "tree")
+        .collect();
+    assert_eq!(names, Vec::<String>::new(), "left on the target's file system");
+}
+
+#[test]
+fn no_fuse_device_is_named_with_a_remedy() {
+    needs_root!();
+    let scratch = Scratch::new();
+    // As an ordinary user where the device is closed to him, and where there is none.
+    let hide = "mkdir empty; mount -t tmpfs -o mode=755 none empty; for n in null zero tty urandom random full; do \
+                touch empty/$n; mount --bind /dev/$n empty/$n; done; mount --rbind empty /dev";
+    let space = match Space::new(&scratch, hide) {
+        Ok(space) => space,
+        Err(why) => skip!("no mount namespace: {why}"),
+    };
+    let txos = Txos::new(&scratch).outer(space.prefix(&scratch.inside()));
+    txos.sh(&[], "echo x >f").expect(125).says(&["/dev/fuse"]);
+    assert!(!scratch.inside().join("f").exists());
+    assert_eq!(scratch.leftovers(), Vec::<String>::new());
+}
+
+#[test]
+fn a_closed_fuse_device_is_named_with_a_remedy() {
+    needs_root!();
+    if exec::find("setpriv").is_none() {
+        skip!("no setpriv");
+    }
+    let scratch = Scratch::new();
+    scratch.give_to(Who::User);
+    let node = "mknod closed c 10 229; chmod 600 closed; mount --bind closed /dev/fuse";
+    let space = match Space::new(&scratch, node) {
+        Ok(space) => space,
+        Err(why) => skip!("no mount namespace: {why}"),
+    };
+    let program = Txos::by(&scratch, Who::User).program();
+    let mut words = space.prefix(&scratch.inside());
+    words.extend(
+        ["setpriv", "--reuid", "12345", "--regid", "12345", "--clear-groups"].map(Into::into),
+    );
+    let txos = Txos::new(&scratch).outer(words);
+    let command = txos.command(&program, ["run", "--", "sh", "-c", "echo x >f"]);
+    exec::run(command).expect(125).says(&["/dev/fuse"]);
+    assert!(!scratch.inside().join("f").exists());
+    assert_eq!(scratch.leftovers(), Vec::<String>::new());
+}
+
+#[test]
+fn no_user_namespace_is_named_with_a_remedy() {
+    needs_root!();
+    if exec::find("setpriv").is_none() {
+        skip!("no setpriv");
+    }
+    let scratch = Scratch::new();
+    scratch.give_to(Who::User);
+    // A user namespace in which no further ones are granted.
+    let program = Txos::by(&scratch, Who::User).program();
+    let script = format!(
+        "echo 0 >/proc/sys/user/max_user_namespaces || exit 77; \
+         exec setpriv --reuid 0 --inh-caps=-all --bounding-set=-all '{}' run -- sh -c 'echo x >f'",
+        program.display()
+    );
+    let txos = Txos::new(&scratch);
+    let command = txos.command(
+        Path::new("setpriv"),
+        [
+            "--reuid",
+            "12345",
+            "--regid",
+            "12345",
+            "--clear-groups",
+            "unshare",
+            "-Ur",
+            "sh",
+            "-c",
+            &script,
+        ],
+    );
+    let out = exec::run(command);
+    if out.code() == 77 || out.stderr.contains("unshare:") {
+        skip!("the limit can't be set here: {out}");
+    }
+    out.expect(125).says(&["namespace"]);
+    assert!(!scratch.inside().join("f").exists());
+}
+
+#[test]
+fn a_target_that_cannot_be_written_at_commit_keeps_everything_as_it_was() {
+    // Section 12, rule 8: nothing may fail after the record.
+    needs_root!();
+    let scratch = Scratch::new();
+    let set = "for n in a m z; do echo $n >$n; done; chattr +i m";
+    let txos = Txos::new(&scratch);
+    let made = exec::run(txos.command(Path::new("sh"), ["-ec", set]));
+    if made.code() != 0 {
+        skip!("no immutable files here: {made}");
+    }
+    let before = Tree::of(&scratch.inside()).unwrap();
+    let out = txos.sh(&[], "echo x >>a; rm a; echo y >>z; echo n >n; echo x >>m; exit 0");
+    let after = Tree::of(&scratch.inside()).unwrap();
+    exec::run(txos.command(Path::new("chattr"), ["-i", "m"])).expect(0);
+    // Natively the write to `m` is refused; inside either that happens too, or the commit fails whole.
+    match out.code() {
+        0 => assert_eq!(after.entries["m"].size, 2, "{out}"),
+        125 => assert_eq!(format!("{before:?}"), format!("{after:?}"), "{out}"),
+        _ => panic!("{out}"),
+    }
+}
+
+#[test]
+fn a_program_that_runs_outside_can_still_be_replaced_inside() {
+    // ETXTBSY: in-place writes are refused natively, replacements are not.
+    needs_root!();
+    let scratch = Scratch::new();
+    let sleep = exec::find("sleep").expect("sleep");
+    let program = scratch.inside().join("busy");
+    std::fs::copy(sleep, &program).unwrap();
+    let mut child = std::process::Command::new(&program).arg("100").spawn().unwrap();
+    let txos = Txos::new(&scratch);
+    let replaced = txos.sh(&["--no-retry"], "echo other >new; chmod 755 new; mv new busy");
+    let written = txos.sh(&["--no-retry"], "rm -f x; echo y >x");
+    let _ = child.kill();
+    let _ = child.wait();
+    replaced.expect(0);
+    written.expect(0);
+    assert_eq!(std::fs::read_to_string(&program).unwrap(), "other\n");
+}
+
+#[test]
+fn writing_a_program_that_runs_outside_fails_whole() {
+    needs_root!();
+    let scratch = Scratch::new();
+    let sleep = exec::find("sleep").expect("sleep");
+    let program = scratch.inside().join("busy");
+    std::fs::copy(sleep, &program).unwrap();
+    let mut child = std::process::Command::new(&program).arg("100").spawn().unwrap();
+    let before = Tree::of(&scratch.inside()).unwrap();
+    let out = Txos::new(&scratch).sh(&["--no-retry"], "echo x >other; echo y >>busy; exit 0");
+    let after = Tree::of(&scratch.inside()).unwrap();
+    let alive = child.try_wait().unwrap().is_none();
+    let _ = child.kill();
+    let _ = child.wait();
+    assert!(alive);
+    assert_ne!(out.code(), 0, "{out}");
+    out.says(&["busy"]);
+    assert_eq!(format!("{before:?}"), format!("{after:?}"));
+}
+
+#[test]
+fn a_working_directory_that_is_gone_is_named() {
+    for_one(Who::Root, |scratch, txos| {
+        let gone = scratch.inside().join("gone");
+        let script = format!(
+            "mkdir gone; cd gone; rmdir ../gone; exec '{}' run true",
+            txos.program().display()
+        );
+        let out = exec::run(txos.command(Path::new("sh"), ["-c", &script]));
+        out.expect(125);
+        assert!(!gone.exists());
+    });
+}

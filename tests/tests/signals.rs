@@ -1,0 +1,195 @@
+//! Signals to `txos` at every stage, and its sudden death.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use txos_tests::exec::LIMIT;
+use txos_tests::gate::Gate;
+use txos_tests::random::Random;
+use txos_tests::scratch::Scratch;
+use txos_tests::tree::Tree;
+use txos_tests::txos::{Txos, for_both, for_one};
+use txos_tests::who::Who;
+
+const SIGNALS: [(Signal, i32); 3] = [(Signal::INT, 2), (Signal::TERM, 15), (Signal::HUP, 1)];
+
+/// Files that the transactions of this file write: all of them or none may be seen afterwards.
+const FILES: usize = 300;
+
+fn setup(scratch: &Scratch, txos: &Txos<'_>) {
+    let script = format!(
+        "mkdir d e; for i in $(seq {FILES}); do echo old-$i >d/$i; done; echo keep >e/keep; ln d/1 e/link"
+    );
+    txos_tests::exec::run(txos.command(Path::new("sh"), ["-ec", &script])).expect(0);
+    let _ = scratch;
+}
+
+/// Changes every file, makes and removes others.
+fn work() -> String {
+    format!(
+        "for i in $(seq {FILES}); do echo new-$i >d/$i; echo n >e/$i; done; mv d/2 d/two; rm d/3"
+    )
+}
+
+/// Which of the two states the tree is in.
+///
+/// # Panics
+/// If it is in neither.
+#[track_caller]
+fn committed(scratch: &Scratch, context: &str) -> bool {
+    let read =
+        |name: String| std::fs::read_to_string(scratch.inside().join(name)).unwrap_or_default();
+    let old = (1..=FILES).filter(|i| read(format!("d/{i}")) == format!("old-{i}\n")).count();
+    let new = (1..=FILES).filter(|i| read(format!("d/{i}")) == format!("new-{i}\n")).count();
+    let made = (1..=FILES).filter(|i| read(format!("e/{i}")) == "n\n").count();
+    let two = read("d/two".into()) == "new-2\n";
+    assert_eq!(read("e/keep".into()), "keep\n");
+    assert_eq!(read("e/link".into()), read("d/1".into()), "{context}: the link broke");
+    match (old, new, made, two) {
+        (FILES, 0, 0, false) => false,
+        (0, n, FILES, true) if n == FILES - 2 => true,
+        other => panic!("{context}: neither all nor nothing: {other:?}"),
+    }
+}
+
+#[test]
+fn a_signal_while_the_command_runs_aborts() {
+    for_both(|scratch, txos| {
+        setup(scratch, &txos);
+        let before = Tree::of(&scratch.inside()).unwrap();
+        let live = scratch.live().display().to_string();
+        for (signal, number) in SIGNALS {
+            let gate = Gate::new(scratch.live());
+            let name = format!("running{number}");
+            let script = format!("{}echo x >>d/1; reach {name}; sleep 100", gate.functions());
+            let running = txos.start_sh(&["--live", &live], &script);
+            gate.wait(&name);
+            running.signal(signal);
+            running.end(LIMIT).expect(128 + number);
+            let after = Tree::of(&scratch.inside()).unwrap();
+            assert_eq!(format!("{before:?}"), format!("{after:?}"), "signal {number}");
+            assert_eq!(scratch.leftovers(), Vec::<String>::new(), "signal {number}");
+        }
+    });
+}
+
+#[test]
+fn a_command_that_ignores_the_signal_does_not_survive_it() {
+    for_one(Who::Root, |scratch, txos| {
+        let live = scratch.live().display().to_string();
+        let gate = Gate::new(scratch.live());
+        let script = format!(
+            "{}trap '' TERM HUP INT; (setsid sleep 1000 &); reach running; while :; do sleep 1; done",
+            gate.functions()
+        );
+        let running = txos.start_sh(&["--live", &live], &script);
+        gate.wait("running");
+        running.signal(Signal::TERM);
+        running.end(Duration::from_secs(45)).expect(128 + 15);
+    });
+}
+
+#[test]
+fn a_signal_at_a_random_moment_commits_all_or_nothing() {
+    for_both(|scratch, txos| {
+        setup(scratch, &txos);
+        let full = {
+            let started = std::time::Instant::now();
+            txos.sh(&["--dry-run"], &work()).expect(0);
+            started.elapsed()
+        };
+        let seed = std::time::UNIX_EPOCH.elapsed().map_or(0, |d| d.as_nanos() as u64);
+        println!("seed {seed}");
+        let mut random = Random::new(seed);
+        for round in 0..9 {
+            let (signal, number) = SIGNALS[round % SIGNALS.len()];
+            // From the very start to a while after the end of a usual run.
+            let delay = full.mul_f64(random.below(1000) as f64 / 770.0);
+            let running = txos.start_sh(&[], &work());
+            std::thread::sleep(delay);
+            running.signal(signal);
+            let out = running.end(LIMIT);
+            let context =
+                format!("seed {seed} round {round} signal {number} after {delay:?}: {out}");
+            let done = committed(scratch, &context);
+            match out.code() {
+                0 => assert!(done, "{context}"),
+                code => assert!(code == 128 + number && !done, "{context}"),
+            }
+            assert_eq!(scratch.leftovers(), Vec::<String>::new(), "{context}");
+            if done {
+                reset(scratch, &txos);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_killed_manager_takes_the_command_with_it_and_recovery_cleans() {
+    for_both(|scratch, txos| {
+        setup(scratch, &txos);
+        let live = scratch.live().display().to_string();
+        let gate = Gate::new(scratch.live());
+        let script = format!(
+            "{}echo x >>d/1; (setsid sleep 1000 >/dev/null 2>&1 &); reach running; sleep 1000",
+            gate.functions()
+        );
+        let running = txos.start_sh(&["--live", &live], &script);
+        gate.wait("running");
+        running.signal(Signal::KILL);
+        running.end(LIMIT);
+        let patience = std::time::Instant::now() + Duration::from_secs(5);
+        while !scratch.processes().is_empty() && std::time::Instant::now() < patience {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert_eq!(scratch.processes(), [], "the command outlived its manager");
+        let size = scratch.state_size();
+        txos.call(["recover"]).expect(0);
+        assert!(!committed(scratch, "killed"));
+        assert!(scratch.state_size() <= size);
+        // The next one works.
+        txos.sh(&[], "echo x >after").expect(0);
+        assert!(scratch.inside().join("after").exists());
+    });
+}
+
+#[test]
+fn a_manager_killed_at_a_random_moment_leaves_all_or_nothing() {
+    for_both(|scratch, txos| {
+        setup(scratch, &txos);
+        let started = std::time::Instant::now();
+        txos.sh(&[], &work()).expect(0);
+        let full = started.elapsed();
+        reset(scratch, &txos);
+        let seed = std::time::UNIX_EPOCH.elapsed().map_or(0, |d| d.as_nanos() as u64);
+        println!("seed {seed}, a whole run takes {full:?}");
+        let mut random = Random::new(seed);
+        for round in 0..12 {
+            // Half of them late, where the commit is.
+            let part = if round % 2 == 0 { random.below(1000) } else { 800 + random.below(250) };
+            let delay = full.mul_f64(part as f64 / 1000.0);
+            let running = txos.start_sh(&[], &work());
+            std::thread::sleep(delay);
+            running.signal(Signal::KILL);
+            let out = running.end(LIMIT);
+            let recovered = txos.call(["recover"]);
+            let context =
+                format!("seed {seed} round {round} killed after {delay:?}: {out}\n{recovered}");
+            assert_eq!(recovered.code(), 0, "{context}");
+            let done = committed(scratch, &context);
+            assert!(done || out.code() != 0, "{context}");
+            assert_eq!(scratch.leftovers(), Vec::<String>::new(), "{context}");
+            if done {
+                reset(scratch, &txos);
+            }
+        }
+    });
+}
+
+/// Puts the tree back as [`setup`] made it.
+fn reset(scratch: &Scratch, txos: &Txos<'_>) {
+    txos_tests::exec::run(txos.command(Path::new("sh"), ["-ec", "rm -rf d e"])).expect(0);
+    setup(scratch, txos);
+}
