@@ -132,7 +132,7 @@ fn op(r: &mut Random, seed: u8, who: Who) -> Op {
     let mode = *r.one(&[0o644, 0o600, 0o755, 0o4711, 0o2755, 0o1777, 0o700]);
     let len = *r.one(&[0, 1, 100, 4096, 5000, 70_000]);
     let off = *r.one(&[0, 10, 4096, 8191, 1_000_000]);
-    match r.below(36) {
+    match r.below(42) {
         0 | 1 => Op::Create { path, mode, len, seed },
         2 | 3 => Op::Save { path, mode, len, seed },
         4 | 5 => Op::Write { path, off, len, seed },
@@ -161,7 +161,7 @@ fn op(r: &mut Random, seed: u8, who: Who) -> Op {
         19 | 20 => Op::Link { from: path, to: other },
         21 => Op::Symlink { target: other, path },
         22 | 23 => Op::Unlink { path },
-        24 => Op::Rmdir { path },
+        24 => Op::Rmdir { path: (*r.one(&["a/b/c", "n5/n6", "n8", "e/g", &path])).to_owned() },
         25 => Op::RemoveTree { path },
         26 | 27 => Op::Mkdir { path, mode },
         28 => {
@@ -192,7 +192,7 @@ fn op(r: &mut Random, seed: u8, who: Who) -> Op {
             0 => Op::Read { path },
             1 => Op::List { path },
             2 => Op::Stat { path },
-            3 => Op::ReadLink { path },
+            3 => Op::ReadLink { path: (*r.one(&["a/l1", "a/ld", "l2", &path])).to_owned() },
             4 => Op::Xattrs { path },
             _ => Op::Fsync { path },
         },

@@ -191,6 +191,9 @@ fn the_report_is_whole() {
         let report = Report::read(json.as_ref());
         assert!(!report.text("id").is_empty(), "{report:?}");
         assert!(report.mentions("made"), "{report:?}");
+        assert_eq!(report.text("outcome"), "committed");
+        assert_eq!((report.text("attempts"), report.text("exit_status")), ("1".into(), "0".into()));
+        assert!(report.0["read_objects"].as_u64() > Some(0), "{report:?}");
         txos.sh(&["--json", &json], "exit 3").expect(3);
         assert_ne!(Report::read(json.as_ref()).text("id"), report.text("id"));
     });

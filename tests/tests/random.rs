@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use txos_tests::op::Op;
 use txos_tests::random::{Random, ops, setup, shrink};
-use txos_tests::scenario::Scenario;
+use txos_tests::scenario::{Body, Scenario, perform_setup};
+use txos_tests::scratch::Scratch;
+use txos_tests::txos::{Txos, helper};
 use txos_tests::who::Who;
 
 fn number(name: &str) -> Option<u64> {
@@ -41,6 +43,31 @@ fn run(who: Who, default_cases: u64) {
         let found = scenario(&small, who).differences().join("\n");
         panic!("seed {seed}, made small:\n{}\n{found}", Op::print(&small));
     }
+}
+
+/// A generator whose operations all fail would prove nothing.
+#[test]
+fn most_kinds_of_operations_succeed_often_enough() {
+    let mut tried = std::collections::BTreeMap::<String, (u32, u32)>::new();
+    for seed in 0..60 {
+        let scratch = Scratch::new();
+        let tree = scratch.native();
+        perform_setup(&scratch, &tree, &Body::Ops(setup(Who::User))).unwrap();
+        let list = ops(&mut Random::new(seed), 60, Who::User);
+        let file = scratch.base().join("ops");
+        std::fs::write(&file, Op::print(&list)).unwrap();
+        let command = Txos::new(&scratch).dir(&tree).command(&helper("oplist"), [&file]);
+        let out = txos_tests::exec::run(command);
+        for (op, answer) in list.iter().zip(out.stdout.lines()) {
+            let (all, ok) = tried.entry(op.kind()).or_default();
+            *all += 1;
+            *ok += u32::from(answer.starts_with("ok"));
+        }
+    }
+    println!("{tried:?}");
+    let rare: Vec<_> = tried.iter().filter(|(_, (all, ok))| ok * 12 < *all).collect();
+    assert!(rare.is_empty(), "{rare:?}");
+    assert!(tried.len() > 28, "{tried:?}");
 }
 
 #[test]
