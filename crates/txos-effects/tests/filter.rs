@@ -7,12 +7,13 @@ use rustix::thread::set_no_new_privs;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
-use txos_effects::filter::Filter;
+use txos_effects::filter::{Filter, close_abstract_sockets};
 use txos_effects::supervisor::{EffectsReport, Hooks, Notice, Supervisor};
-use txos_effects::{ENOTXSUPPORT, OnUnsupported, Policy, recv_fd, send_fd};
+use txos_effects::{ENOTXSUPPORT, Error, OnUnsupported, Policy, recv_fd, send_fd};
 
 /// What a run under the filter left.
 struct Seen<T> {
@@ -145,6 +146,7 @@ fn refused_calls() -> Vec<(libc::c_long, &'static str, [u64; 6])> {
         (libc::SYS_syslog, "syslog", with(&[8, 0, u64::MAX])),
         (libc::SYS_ioctl, "ioctl", with(&[u64::MAX, 0x5412])),
         (libc::SYS_ioctl, "ioctl", with(&[u64::MAX, 0x541C])),
+        (libc::SYS_ioctl, "ioctl", with(&[u64::MAX, 0xC004_5877])),
         (libc::SYS_socket, "socket", with(&[libc::AF_INET as u64, libc::SOCK_STREAM as u64])),
         (libc::SYS_socket, "socket", with(&[libc::AF_PACKET as u64, libc::SOCK_RAW as u64])),
     ]
@@ -308,6 +310,55 @@ fn calls_after_the_end_fail_and_do_not_hang() {
     assert!(supervisor.finish().is_empty());
     go.send(()).unwrap();
     assert_eq!(member.join().unwrap(), -i64::from(libc::ENOSYS));
+}
+
+#[test]
+fn abstract_sockets_of_outsiders_can_be_closed() {
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr, UnixListener};
+    let name = |what: &str| {
+        let name = format!("txos-test-{what}-{}", std::process::id());
+        SocketAddr::from_abstract_name(name).unwrap()
+    };
+    let (outside, inside) = (name("outside"), name("inside"));
+    let _outsider = UnixListener::bind_addr(&outside).unwrap();
+    let member = thread::spawn(move || {
+        assert!(UnixStream::connect_addr(&outside).is_ok());
+        set_no_new_privs(true).unwrap();
+        let closed = close_abstract_sockets().unwrap();
+        let own = UnixListener::bind_addr(&inside).unwrap();
+        let reached = UnixStream::connect_addr(&inside).is_ok();
+        drop(own);
+        (closed, UnixStream::connect_addr(&outside).is_err(), reached)
+    });
+    match member.join().unwrap() {
+        (false, ..) => eprintln!("Skip: the kernel has no scopes for abstract sockets"),
+        seen => assert_eq!(seen, (true, true, true)),
+    }
+}
+
+/// Everything above again without any privilege. (The member sets no_new_privs in both.)
+#[test]
+fn as_an_ordinary_user() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let this = std::env::current_exe().unwrap();
+    let output = Command::new(this).uid(65534).gid(65534).arg("--quiet").output();
+    match output {
+        Ok(output) => assert!(output.status.success(), "{output:?}"),
+        Err(error) => eprintln!("Skip: the test program cannot be run by another user: {error}"),
+    }
+}
+
+#[test]
+fn without_no_new_privs_a_privilege_is_needed() {
+    let installed = thread::spawn(|| Filter::new(&Policy::default()).install().map(drop));
+    match (rustix::process::geteuid().is_root(), installed.join().unwrap()) {
+        (true, installed) => installed.unwrap(),
+        (false, Err(Error::FilterDenied)) => {}
+        (false, other) => panic!("{other:?}"),
+    }
 }
 
 #[test]

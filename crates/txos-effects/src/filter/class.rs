@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Class {
-    /// Mounts, swap, quota: the layout of file systems.
+    /// Mounts, swap, quota, freezing: the state of whole file systems.
     Mount,
     /// A new or another namespace.
     Namespace,
@@ -36,7 +36,7 @@ impl Class {
     /// Why it is refused, as the end of a sentence.
     pub fn why(self) -> &'static str {
         match self {
-            Class::Mount => "mounts, swap and quota cannot be rolled back",
+            Class::Mount => "the state of mounts, swap and quota cannot be rolled back",
             Class::Namespace => "the view must not be left or changed",
             Class::Handle => "a file handle reaches past the view",
             Class::Machine => "it changes the running machine",

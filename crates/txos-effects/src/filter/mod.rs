@@ -123,6 +123,20 @@ impl Filter {
     }
 }
 
+/// Keeps the calling thread, and all that it will start, from abstract local sockets of outsiders.
+///
+/// Needed under `--allow net` alone: without it the transaction has a network namespace of its own,
+/// and abstract names belong to that. Call it right before [`Filter::install`], under the same
+/// conditions. `false` where the kernel cannot (before Linux 6.12, or without Landlock): then the
+/// report has to say that abstract sockets are open.
+///
+/// # Errors
+///
+/// [`Error::System`].
+pub fn close_abstract_sockets() -> Result<bool, Error> {
+    sys::scope_abstract_sockets().map_err(Error::system("close the abstract sockets of outsiders"))
+}
+
 /// The action as `policy` has it: a class that a flag lets through is simply allowed.
 pub fn under_policy(action: Action, policy: &Policy) -> Action {
     match action {

@@ -101,6 +101,22 @@ pub const NEW_TIME: u32 = 0x80;
 
 const TIOCSTI: u32 = 0x5412;
 const TIOCLINUX: u32 = 0x541C;
+const TIOCCONS: u32 = 0x541D;
+const FIFREEZE: u32 = 0xC004_5877;
+const FITHAW: u32 = 0xC004_5878;
+const FITRIM: u32 = 0xC018_5879;
+const FS_IOC_SHUTDOWN: u32 = 0x8004_587D;
+
+/// Names of the ioctls that are refused, for the lines about them.
+pub const IOCTLS: [(u32, &str); 7] = [
+    (TIOCSTI, "TIOCSTI"),
+    (TIOCLINUX, "TIOCLINUX"),
+    (TIOCCONS, "TIOCCONS"),
+    (FIFREEZE, "FIFREEZE"),
+    (FITHAW, "FITHAW"),
+    (FITRIM, "FITRIM"),
+    (FS_IOC_SHUTDOWN, "FS_IOC_SHUTDOWN"),
+];
 
 const AF_UNIX: u32 = libc::AF_UNIX as u32;
 const AF_NETLINK: u32 = libc::AF_NETLINK as u32;
@@ -145,6 +161,11 @@ pub const RULES: &[Rule] = &[
         &[
             case(&[Test::Is(1, TIOCSTI)], refuse(Class::Terminal)),
             case(&[Test::Is(1, TIOCLINUX)], refuse(Class::Terminal)),
+            case(&[Test::Is(1, TIOCCONS)], refuse(Class::Terminal)),
+            case(&[Test::Is(1, FIFREEZE)], refuse(Class::Mount)),
+            case(&[Test::Is(1, FITHAW)], refuse(Class::Mount)),
+            case(&[Test::Is(1, FITRIM)], refuse(Class::Mount)),
+            case(&[Test::Is(1, FS_IOC_SHUTDOWN)], refuse(Class::Mount)),
         ],
     ),
     rule("clone", &[case(&[Test::Bits(0, NEW_NAMESPACE)], refuse(Class::Namespace))]),

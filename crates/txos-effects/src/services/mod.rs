@@ -2,7 +2,7 @@
 //!
 //! A service that a script restarts inside a transaction would run on state that may never be
 //! committed, in a view that ends with the transaction. So the commands through which scripts reach
-//! the service manager are covered, in the view, by this program under their names ([shims](shim)):
+//! the service manager are covered, in the view, by this program under their names (shims):
 //!
 //! * `policy-rc.d`, which `invoke-rc.d` and `deb-systemd-invoke` ask first: answers "not now" (101),
 //!   which both take as success;

@@ -5,7 +5,7 @@
 //!
 //! | outside | inside |
 //! |---|---|
-//! | terminal | a terminal of the transaction's own, shown on the outer one ([`pty`]) |
+//! | terminal | a terminal of the transaction's own, shown on the outer one |
 //! | input: file with a name | the same file opened in the view, so that reading it is captured; the outer position is set afterwards to where the command stopped |
 //! | input: pipe, socket, file without a name | a pipe, fed and recorded: a retry reads the same bytes |
 //! | output, held | a pipe into a store; written out in one go at commit |

@@ -1,7 +1,7 @@
 //! What a refused call was asked for, in a few words.
 
 use super::target::Target;
-use crate::filter::rules::{NEW_NAMESPACE, NEW_TIME};
+use crate::filter::rules::{IOCTLS, NEW_NAMESPACE, NEW_TIME};
 
 const NAMESPACES: &[(u32, &str)] = &[
     (libc::CLONE_NEWNS as u32, "mount"),
@@ -33,7 +33,10 @@ pub(super) fn detail(call: &str, args: &[u64; 6], target: &Target<'_>) -> String
         "socket" | "socketpair" => family(args),
         "clone" => namespaces(args[0] as u32 & NEW_NAMESPACE),
         "unshare" => namespaces(args[0] as u32 & (NEW_NAMESPACE | NEW_TIME)),
-        "ioctl" => if args[1] as u32 == 0x5412 { "TIOCSTI" } else { "TIOCLINUX" }.to_owned(),
+        "ioctl" => {
+            let name = IOCTLS.iter().find(|row| row.0 == args[1] as u32).map_or("?", |row| row.1);
+            name.to_owned()
+        }
         "mount" | "move_mount" => target.text(args[if call == "mount" { 1 } else { 3 }]),
         "umount2" | "pivot_root" | "swapon" | "swapoff" | "fsopen" => target.text(args[0]),
         "open_tree" | "open_tree_attr" | "fspick" | "mount_setattr" => target.text(args[1]),
