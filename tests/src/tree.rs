@@ -17,7 +17,7 @@
 //!
 //! Not compared: access times, change times, directory sizes, inode numbers as such.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -102,6 +102,18 @@ impl Tree {
             })?;
         }
         Ok(())
+    }
+
+    /// What is different in a later snapshot of the same tree, to the last detail, a line each.
+    pub fn changes(&self, later: &Tree) -> Vec<String> {
+        let names: BTreeSet<&String> = self.entries.keys().chain(later.entries.keys()).collect();
+        let show = |e: Option<&Entry>| e.map_or_else(|| "absent".to_owned(), |e| format!("{e:?}"));
+        names
+            .into_iter()
+            .map(|n| (n, show(self.entries.get(n)), show(later.entries.get(n))))
+            .filter(|(_, before, after)| before != after)
+            .map(|(name, before, after)| format!("{name} was {before} is {after}"))
+            .collect()
     }
 
     /// Which inode each path is, in names that two equal trees share (see the module's text).
