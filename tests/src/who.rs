@@ -11,6 +11,9 @@ use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 /// user exists on the machine, which is as ordinary as it gets.
 pub const USER: u32 = 12345;
 
+/// A further group of that user, which his namespace does not map.
+pub const USER_GROUP: u32 = 23456;
+
 /// The two kinds of users that `txos` serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who {
@@ -57,7 +60,7 @@ impl Who {
             return Vec::new();
         }
         let become_user = format!(
-            "exec setpriv --reuid {USER} --regid {USER} --clear-groups --inh-caps=-all -- \"$@\""
+            "exec setpriv --reuid {USER} --regid {USER} --groups {USER_GROUP} --inh-caps=-all -- \"$@\""
         );
         if device_is_open() {
             return ["sh", "-c", &become_user, "sh"].map(OsString::from).to_vec();

@@ -347,3 +347,18 @@ fn a_working_directory_that_is_gone_is_named() {
         assert!(!gone.exists());
     });
 }
+
+#[test]
+fn a_transaction_in_a_transaction_is_refused_or_part_of_it_but_never_hangs() {
+    for_both(|scratch, txos| {
+        let program = txos.program();
+        let script = format!(
+            "echo outer >outer; '{}' run -- sh -c 'echo inner >inner'; exit 1",
+            program.display()
+        );
+        txos.sh(&[], &script).expect(1);
+        assert!(
+            !scratch.inside().join("outer").exists() && !scratch.inside().join("inner").exists()
+        );
+    });
+}

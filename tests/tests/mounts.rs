@@ -107,6 +107,17 @@ fn a_read_only_mount_stays_read_only() {
 }
 
 #[test]
+fn options_of_a_mount_hold_inside() {
+    let mounts = "mkdir m; mount -t tmpfs -o noexec,nosuid,nodev none m; printf '#!/bin/sh\\necho executed\\n' >m/run; chmod 755 m/run";
+    compare(
+        Who::Root,
+        mounts,
+        "m/run 2>/dev/null || echo not executed; cp m/run m/copy; m/copy 2>/dev/null || echo nor this",
+        None,
+    );
+}
+
+#[test]
 fn a_rename_across_mounts_is_refused_and_mv_copies() {
     let mounts = "mkdir m; mount -t tmpfs none m; echo o >f; ln f g";
     let script = "perl -e 'rename(\"f\", \"m/f\") or print $! + 0, \"\\n\"; link(\"f\", \"m/f\") or print $! + 0, \"\\n\"'; mv f m/f; ls -l m | wc -l";

@@ -207,6 +207,46 @@ fn unmapped_owners_are_kept() {
 }
 
 #[test]
+fn what_a_further_group_permits_is_permitted_inside() {
+    Scenario::sh("cat g/f h; ls g; cat d/x")
+        .setup("mkdir d g; echo m >d/mine")
+        .then_by_root(
+            "echo f >g/f; echo h >h; echo x >d/x; chown 0:23456 g g/f h d d/x; chmod 640 g/f h d/x; chmod 750 g d",
+        )
+        .by(Who::User)
+        .check();
+}
+
+#[test]
+fn what_a_user_namespace_cannot_hold_fails_and_is_never_done_half() {
+    // Natively each of these works; inside each may fail, but then nothing of it may be seen.
+    let tries = [
+        "echo more >>roots",
+        "echo n >setgid/n",
+        "chgrp 23456 mine",
+        "echo more >>write-only",
+        "mv lower renamed",
+    ];
+    for script in tries {
+        let scenario = Scenario::sh(script)
+            .setup("echo m >mine; echo w >write-only; chmod 200 write-only; mkdir lower; echo f >lower/f")
+            .then_by_root(
+                "echo r >roots; chmod 666 roots; mkdir setgid; chown 0:34567 setgid; chmod 2777 setgid",
+            )
+            .by(Who::User);
+        if let Some(why) = Who::User.impossible() {
+            println!("Skip: {why}");
+            return;
+        }
+        let found = scenario.differences();
+        let refused =
+            found.iter().any(|l| l.starts_with("exit status") && !l.contains("instead of 125"));
+        assert!(found.is_empty() || refused, "{script}: {found:#?}");
+        println!("{script}: {}", if refused { "refused inside" } else { "as natively" });
+    }
+}
+
+#[test]
 fn owners_set_by_root_are_kept() {
     Scenario::sh(
         "chown 4321:1234 f; echo n >n; chown 1:2 n; mkdir d/n; chown 3:4 d/n; echo more >>g",
