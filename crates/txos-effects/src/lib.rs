@@ -64,7 +64,9 @@
 //!    signals, whose default action does nothing to it. In the child [`streams::ChildPlan::settle`]
 //!    (new session, terminal, closed streams) and [`streams::ChildPlan::open_stdin`]; the descriptor
 //!    that it gives goes to the manager with [`send_fd`];
-//! 5. run the command. The socket and the listener must be closed by then (`send_fd` closes what it
+//! 5. [`streams::seal_descriptors`], so that nothing that was open outside is open inside;
+//! 6. run the command, by std's `CommandExt::exec`, which also gives `SIGPIPE` back its default
+//!    action (every Rust program starts with it ignored). The socket and the listener must be closed by then (`send_fd` closes what it
 //!    sends, std's sockets close on exec): whoever holds the listener can answer for everybody.
 //!
 //! The manager drops its copies of the child's ends as soon as the child is started (also those in

@@ -156,6 +156,17 @@ pub fn at_exit(then: extern "C" fn()) -> bool {
     unsafe { libc::atexit(then) == 0 }
 }
 
+/// Marks every descriptor from 3 on to be closed on exec. Source: close_range(2), Linux 5.11.
+pub fn close_on_exec_from_3() -> io::Result<()> {
+    const CLOSE_RANGE_CLOEXEC: libc::c_uint = 4;
+    // SAFETY: the call takes integers and changes one flag of descriptors; it closes none now.
+    match unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, CLOSE_RANGE_CLOEXEC) }
+    {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// Closes one of the standard streams of a process that is about to run another program.
 pub fn close_standard(stream: usize) {
     if stream < 3 {

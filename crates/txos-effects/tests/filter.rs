@@ -312,6 +312,48 @@ fn calls_after_the_end_fail_and_do_not_hang() {
     assert_eq!(member.join().unwrap(), -i64::from(libc::ENOSYS));
 }
 
+/// A program in a user namespace of its own, as an ordinary user's transaction is.
+#[test]
+fn a_program_in_a_user_namespace_is_supervised() {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let mut theirs = Some(theirs);
+    let mut shell = Command::new("bash");
+    shell.args(["-c", "mount -t tmpfs none /mnt; hostname x; unshare -m true; exit 5"]);
+    if rustix::process::geteuid().is_root() {
+        shell.uid(65534).gid(65534);
+    }
+    let set_up = move || {
+        let flags = rustix::thread::UnshareFlags::NEWUSER | rustix::thread::UnshareFlags::NEWNS;
+        // SAFETY: the process is a fresh child with one thread.
+        unsafe { rustix::thread::unshare_unsafe(flags)? };
+        let filter = Filter::new(&Policy::default());
+        let listener = filter.install().map_err(io::Error::other)?;
+        let theirs = theirs.take().ok_or(io::ErrorKind::NotFound)?;
+        send_fd(&theirs, listener).map_err(io::Error::other)
+    };
+    // SAFETY: the child allocates a little after fork, which the C library's fork allows.
+    unsafe { shell.pre_exec(set_up) };
+    let child = thread::spawn(move || shell.output());
+    let listener = match recv_fd(&ours) {
+        Ok(listener) => listener,
+        Err(_) => {
+            let error = child.join().unwrap().map(drop).unwrap_err();
+            eprintln!("Skip: no user namespace for an ordinary user: {error}");
+            return;
+        }
+    };
+    let hooks = Hooks { notice: Box::new(|_| {}), abort: Box::new(|_| {}) };
+    let supervisor = Supervisor::start(listener, Policy::default(), hooks, 1).unwrap();
+    let output = child.join().unwrap().unwrap();
+    let report = supervisor.finish();
+    assert_eq!(output.status.code(), Some(5), "{output:?}");
+    let calls: Vec<_> =
+        report.refused.iter().map(|r| (r.call.as_str(), r.first.as_str())).collect();
+    assert!(calls.contains(&("sethostname", "hostname")), "{report:?}");
+    assert!(calls.contains(&("unshare", "unshare")), "{report:?}");
+    assert!(calls.iter().any(|call| call.1 == "mount"), "{report:?}");
+}
+
 #[test]
 fn abstract_sockets_of_outsiders_can_be_closed() {
     use std::os::linux::net::SocketAddrExt;

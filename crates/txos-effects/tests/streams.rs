@@ -11,7 +11,9 @@ use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use txos_effects::Error;
-use txos_effects::streams::{Outcome, Outer, OutputMode, Streams, StreamsReport, StreamsSpec};
+use txos_effects::streams::{
+    Outcome, Outer, OutputMode, Streams, StreamsReport, StreamsSpec, seal_descriptors,
+};
 
 fn spec(output: OutputMode, scratch: &TempDir) -> StreamsSpec {
     let scratch = scratch.path().to_owned();
@@ -269,6 +271,26 @@ fn no_descriptor_of_a_host_file_is_inside() {
     drop(streams);
     let seen = fs::read_to_string(scratch.path().join("out")).unwrap();
     assert!(seen.starts_with("pipe:"), "{seen}");
+}
+
+#[test]
+fn descriptors_of_the_managers_caller_are_not_inside() {
+    let inherited = File::open("/dev/null").unwrap();
+    let number = |seal: bool| {
+        let inherited = inherited.try_clone().unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", "ls /proc/$$/fd | grep -c '^[0-9]*$'"]);
+        let set_up = move || {
+            // As a shell leaves it open: not closed on exec.
+            rustix::io::fcntl_setfd(&inherited, rustix::io::FdFlags::empty())?;
+            if seal { seal_descriptors().map_err(std::io::Error::other) } else { Ok(()) }
+        };
+        // SAFETY: on its good path `set_up` only makes system calls on descriptors of the child.
+        unsafe { command.pre_exec(set_up) };
+        let output = command.output().unwrap();
+        String::from_utf8(output.stdout).unwrap().trim().parse::<u32>().unwrap()
+    };
+    assert_eq!(number(false), number(true) + 1);
 }
 
 #[test]

@@ -30,7 +30,7 @@ mod spool;
 mod terminal;
 
 pub use outer::Outer;
-pub use plan::{ChildPlan, StdinFile};
+pub use plan::{ChildPlan, StdinFile, seal_descriptors};
 pub use spool::DEFAULT_LIMIT;
 pub use terminal::{line_end, restore};
 
@@ -136,6 +136,19 @@ struct Attempt {
     stdin_inside: Option<OwnedFd>,
 }
 
+impl Attempt {
+    fn new() -> Result<Attempt, Error> {
+        Ok(Attempt {
+            control: Arc::new(Control::new()?),
+            outputs: Vec::new(),
+            feeder: None,
+            terminal: None,
+            terminal_path: None,
+            stdin_inside: None,
+        })
+    }
+}
+
 /// The child's ends for one attempt. Drop them as soon as the child has them: as long as the
 /// manager holds them, no pump sees the end.
 #[derive(Debug)]
@@ -190,20 +203,29 @@ impl Streams {
     ///
     /// [`Error::NotReplayable`] for a retry whose input was not kept whole; [`Error::System`].
     pub fn attempt(&mut self) -> Result<AttemptFds, Error> {
+        if self.attempt.is_some() {
+            self.finish(Outcome::Retry);
+        }
         self.check_replayable()?;
-        let mut attempt = Attempt {
-            control: Arc::new(Control::new()?),
-            outputs: Vec::new(),
-            feeder: None,
-            terminal: None,
-            terminal_path: None,
-            stdin_inside: None,
-        };
+        let mut attempt = Attempt::new()?;
+        match self.start(&mut attempt) {
+            Ok(ends) => {
+                self.attempt = Some(attempt);
+                Ok(ends)
+            }
+            Err(error) => {
+                // The threads that were started already must not wait for ever.
+                attempt.control.cancel();
+                Err(error)
+            }
+        }
+    }
+
+    fn start(&self, attempt: &mut Attempt) -> Result<AttemptFds, Error> {
         let mut plan = ChildPlan::default();
-        let slave = self.start_terminal(&mut attempt)?;
-        let stdin = self.start_input(&mut attempt, slave.as_ref(), &mut plan)?;
-        let [stdout, stderr] = self.start_outputs(&mut attempt, slave.as_ref(), &mut plan)?;
-        self.attempt = Some(attempt);
+        let slave = self.start_terminal(attempt)?;
+        let stdin = self.start_input(attempt, slave.as_ref(), &mut plan)?;
+        let [stdout, stderr] = self.start_outputs(attempt, slave.as_ref(), &mut plan)?;
         Ok(AttemptFds { stdin, stdout, stderr, plan })
     }
 

@@ -95,3 +95,14 @@ impl ChildPlan {
         Ok(Some(opened))
     }
 }
+
+/// Has every descriptor but the standard streams closed when the command is run. One that the caller
+/// of the manager had left open (`txos run … 3<file`) would be a way out of the view; inside, it is
+/// simply not there. To be called last before exec.
+///
+/// # Errors
+///
+/// [`Error::System`]; the command must not be run then.
+pub fn seal_descriptors() -> Result<(), Error> {
+    sys::close_on_exec_from_3().map_err(Error::system("close inherited descriptors on exec"))
+}

@@ -19,6 +19,7 @@ use super::terminal;
 use crate::Error;
 use rustix::event::PollFlags;
 use rustix::fd::OwnedFd;
+use rustix::fs::{Mode, OFlags, fcntl_getfl};
 use rustix::io::Errno;
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, ptsname, unlockpt};
 use rustix::termios::{
@@ -26,6 +27,7 @@ use rustix::termios::{
     tcsetattr, tcsetwinsize,
 };
 use std::ffi::OsString;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -52,8 +54,22 @@ pub(super) struct OuterTerminal {
 impl OuterTerminal {
     pub(super) fn new(input: Option<Arc<OwnedFd>>, output: Arc<OwnedFd>, raw: bool) -> Self {
         let mode = tcgetattr(&**input.as_ref().unwrap_or(&output)).ok();
+        let output = writable(&output).map_or(output, Arc::new);
         OuterTerminal { input, output, raw, mode }
     }
+}
+
+/// The terminal opened for writing, when `terminal` (standard input alone) is only open for reading:
+/// prompts that the command writes to `/dev/tty` have to get there.
+fn writable(terminal: &OwnedFd) -> Option<OwnedFd> {
+    let flags = fcntl_getfl(terminal).ok()?;
+    if flags & OFlags::ACCMODE != OFlags::RDONLY {
+        return None;
+    }
+    let name = format!("/proc/self/fd/{}", terminal.as_raw_fd());
+    let flags = OFlags::WRONLY | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let open = |name: &str| rustix::fs::open(name, flags, Mode::empty());
+    open(&name).or_else(|_| open("/dev/null")).ok()
 }
 
 /// A fresh pseudo-terminal.

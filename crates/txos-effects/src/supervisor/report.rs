@@ -4,6 +4,7 @@ use crate::filter::class::Class;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::os::unix::fs::FileTypeExt;
 
 /// Distinct entries kept; what comes after is counted under "and others". A member could else make
 /// the manager hold one entry for every path that it can think of.
@@ -47,7 +48,7 @@ pub struct EffectsReport {
     /// Network addresses that were contacted (`--allow net`).
     pub contacted: Vec<Contact>,
     /// Local sockets that were tried. One of the host answers `ECONNREFUSED` in the view unless
-    /// `--allow PATH` lets it through; which these are, the caller knows from the stable tree.
+    /// `--allow PATH` lets it through: see [`EffectsReport::host_sockets`].
     pub local: Vec<Contact>,
     /// What went wrong in the supervisor itself.
     pub trouble: Vec<String>,
@@ -97,6 +98,15 @@ impl fmt::Display for Notice {
 }
 
 impl EffectsReport {
+    /// The local sockets that members tried and that belong to processes outside: they answered
+    /// `ECONNREFUSED`, or were let through by `--allow PATH`. Looks at the stable tree, so it must be
+    /// called outside the view.
+    pub fn host_sockets(&self) -> impl Iterator<Item = &Contact> {
+        self.local.iter().filter(|contact| {
+            std::fs::metadata(&contact.address).is_ok_and(|status| status.file_type().is_socket())
+        })
+    }
+
     /// Whether nothing outside was asked for.
     pub fn is_empty(&self) -> bool {
         *self == EffectsReport::default()
