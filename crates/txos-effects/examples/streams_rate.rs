@@ -65,8 +65,8 @@ fn main() -> Result<(), Error> {
     println!("held output  {:6.2}", through(OutputMode::Deferred, None, &zeroes)?);
     let (read, write) = pipe().expect("a pipe");
     let mut feeder = source(&zeroes, write).spawn().expect("a shell");
-    let rate = through(OutputMode::Live, Some(read.into()), "cat >/dev/null")?;
-    println!("fed input    {rate:6.2}");
+    let rate = through(OutputMode::Live, Some(read.into()), "cat >/dev/null");
     feeder.wait().expect("the feeder");
+    println!("fed input    {:6.2}", rate?);
     Ok(())
 }

@@ -290,7 +290,8 @@ fn descriptors_of_the_managers_caller_are_not_inside() {
         let output = command.output().unwrap();
         String::from_utf8(output.stdout).unwrap().trim().parse::<u32>().unwrap()
     };
-    assert_eq!(number(false), number(true) + 1);
+    assert_eq!(number(true), 3);
+    assert!(number(false) > 3);
 }
 
 #[test]
