@@ -92,7 +92,7 @@ impl Core {
     }
 
     /// What all threads could agree on, as far as the engine lets it be seen.
-    fn state<E: Engine>(&self, seen: Stamp) -> LockState {
+    pub(crate) fn state<E: Engine>(&self, seen: Stamp) -> LockState {
         if seen.is_held() {
             return LockState::Exclusive;
         }

@@ -25,6 +25,8 @@
 //!    starve transactions until these run exclusively too.
 
 mod cell;
+#[cfg(all(test, not(loom)))]
+mod conformance;
 mod core;
 mod engine;
 mod guard;

@@ -20,8 +20,8 @@ pub struct Section<'c, E: Engine> {
     _one_thread: PhantomData<*const ()>,
 }
 
-struct Running<'c, E: Engine> {
-    tx: E::Tx<'c>,
+pub(crate) struct Running<'c, E: Engine> {
+    pub(crate) tx: E::Tx<'c>,
     /// Between `begin` and `commit`.
     active: bool,
     /// Locks to give back when the transaction commits.
@@ -38,9 +38,7 @@ impl<E: Engine> std::fmt::Debug for Section<'_, E> {
 
 impl<'c, E: Engine> Section<'c, E> {
     pub(crate) fn transaction() -> Self {
-        let running =
-            Running { tx: E::Tx::default(), active: false, ends: Vec::new(), inside: Vec::new() };
-        Self { transaction: Some(running), _one_thread: PhantomData }
+        Self { transaction: Some(Running::default()), _one_thread: PhantomData }
     }
 
     pub(crate) fn exclusive_mode() -> Self {
@@ -158,16 +156,22 @@ impl<'c, E: Engine> Section<'c, E> {
     }
 }
 
+impl<E: Engine> Default for Running<'_, E> {
+    fn default() -> Self {
+        Self { tx: E::Tx::default(), active: false, ends: Vec::new(), inside: Vec::new() }
+    }
+}
+
 impl<'c, E: Engine> Running<'c, E> {
     #[inline]
-    fn begin(&mut self, lock: &'c Core) -> Result<(), Reason> {
+    pub(crate) fn begin(&mut self, lock: &'c Core) -> Result<(), Reason> {
         E::begin(&mut self.tx)?;
         self.active = true;
         self.enter(lock).inspect_err(|_| self.leave())
     }
 
     #[inline]
-    fn finish<R>(&mut self, outcome: Result<R, Restart>) -> Result<R, Reason> {
+    pub(crate) fn finish<R>(&mut self, outcome: Result<R, Restart>) -> Result<R, Reason> {
         let outcome = match outcome {
             Ok(result) => E::commit(&mut self.tx).map(|()| result),
             Err(Restart(reason)) => Err(self.restart(reason).0),
@@ -215,7 +219,7 @@ impl<'c, E: Engine> Running<'c, E> {
         Ok(())
     }
 
-    fn restart(&mut self, reason: Reason) -> Restart {
+    pub(crate) fn restart(&mut self, reason: Reason) -> Restart {
         Restart(E::restart(&mut self.tx, reason))
     }
 

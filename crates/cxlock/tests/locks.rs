@@ -294,6 +294,23 @@ fn transactions_first_waits_for_them_and_not_for_ever() {
     }
 }
 
+/// Table 3: an exclusive section restarts those inside, also if it changes nothing they have read.
+#[test]
+fn every_exclusive_section_restarts_transactions() {
+    let (lock, cell) = (CxLock::<Stm>::new().with_stats(), TCell::<u32, Stm>::new(0));
+    let mut runs = 0;
+    lock.optimistic(|s| {
+        runs += 1;
+        if runs == 1 {
+            thread::scope(|t| t.spawn(|| drop(lock.exclusive())).join().expect("no panic"));
+        }
+        s.write(&cell, runs)
+    });
+    assert_eq!((runs, cell.peek()), (2, 2));
+    let stats = lock.stats().expect("made with counters");
+    assert_eq!((stats.conflicts, stats.commits, stats.exclusive), (1, 1, 1));
+}
+
 /// Section 5.3 of the paper: t1's transaction has been in A and waits for B; t2 holds B and waits
 /// for A, politely.
 #[test]

@@ -10,7 +10,8 @@
 //! 2. *Opacity*: every value that an attempt reads, also one that is doomed, belongs to one
 //!    consistent state of the cells that its subscribed locks protect.
 //! 3. *Subscription*: once a word was subscribed, a later `acquire` of it by anyone keeps the
-//!    attempt from committing, and from seeing anything that the acquirer does.
+//!    attempt from seeing anything that the acquirer does, and from committing if it has written.
+//!    (One that only read can be ordered before the acquirer.)
 //! 4. *Visibility*: who acquired a word sees all that was committed under it before.
 
 mod plain;
