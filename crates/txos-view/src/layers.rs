@@ -1,5 +1,7 @@
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+
 use txos_host::mounts::{self, Mount};
 
 use crate::{Credentials, Layer, Result};
@@ -32,20 +34,67 @@ const KERNEL: [&str; 19] = [
 ];
 
 /// Plans the overlays of a view: one for each mount of the calling process that holds files,
-/// parents first, with upper and work directories `N/upper` and `N/work` below `at`.
+/// parents first. Where the host's mount is writable, the caller gives the layer its upper and
+/// work directories.
+///
+/// In a user namespace an overlay can copy up nothing whose owner is not mapped (`EOVERFLOW`), and
+/// to change a file it copies up all directories above it, most of them root's. So there the
+/// topmost writable directory above each path of `wanted` gets an overlay of its own: its own
+/// root need not be copied up.
 ///
 /// # Errors
 /// If the mount table cannot be read.
-pub fn plan_layers(at: &Path, credentials: Credentials) -> Result<Vec<Layer>> {
-    Ok(plan(mounts::visible()?, at, credentials, &|point| point.is_dir()))
+pub fn plan_layers(credentials: Credentials, wanted: &[PathBuf]) -> Result<Vec<PlannedLayer>> {
+    let mut layers = plan(mounts::visible()?, credentials, &|point| point.is_dir());
+    if let Credentials::User { .. } = credentials {
+        for path in wanted {
+            if let Some(point) = topmost_writable(path) {
+                add_point(&mut layers, point);
+            }
+        }
+    }
+    Ok(layers)
+}
+
+/// The first directory on the way from `/` to `path` that the caller may write.
+fn topmost_writable(path: &Path) -> Option<&Path> {
+    let mut above: Vec<&Path> = path.ancestors().collect();
+    above.reverse();
+    let writable = |dir: &&Path| {
+        dir.is_dir() && accessat(CWD, *dir, Access::WRITE_OK, AtFlags::EACCESS).is_ok()
+    };
+    above.into_iter().find(writable)
+}
+
+/// Adds a layer at `point`, like the one it lies on; nothing to do where there is one already.
+fn add_point(layers: &mut Vec<PlannedLayer>, point: &Path) {
+    if layers.iter().any(|planned| planned.layer.point == point) {
+        return;
+    }
+    let below = layers
+        .iter()
+        .filter(|planned| point.starts_with(&planned.layer.point))
+        .max_by_key(|planned| planned.layer.point.as_os_str().len());
+    let Some(mut added) = below.filter(|planned| planned.writable).cloned() else { return };
+    added.layer.point = point.to_owned();
+    layers.push(added);
+    layers.sort_by(|a, b| a.layer.point.cmp(&b.layer.point));
+}
+
+/// A layer without its directories.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedLayer {
+    /// Whether the host's mount can be written, so that the layer needs an upper directory.
+    pub writable: bool,
+    /// The layer, read-only as yet.
+    pub layer: Layer,
 }
 
 fn plan(
     mut mounts: Vec<Mount>,
-    at: &Path,
     credentials: Credentials,
     is_dir: &dyn Fn(&Path) -> bool,
-) -> Vec<Layer> {
+) -> Vec<PlannedLayer> {
     mounts.retain(|mount| {
         let own = OWN.iter().any(|dir| mount.point.starts_with(dir));
         let kernel = KERNEL.contains(&mount.fs_type.as_str());
@@ -54,20 +103,21 @@ fn plan(
     });
     mounts.sort_by(|a, b| a.point.cmp(&b.point));
     mounts.dedup_by(|a, b| a.point == b.point);
-    let layer = |(index, mount): (usize, Mount)| {
-        let writable = !mount.has_option("ro");
-        let dir = |name: &str| writable.then(|| at.join(index.to_string()).join(name));
+    let layer = |mount: Mount| {
         let flag = |name: &str| mount.options.iter().any(|option| option == name);
-        Layer {
-            upper: dir("upper"),
-            work: dir("work"),
-            no_suid: flag("nosuid"),
-            no_exec: flag("noexec"),
-            no_dev: flag("nodev") || credentials != Credentials::Privileged,
-            point: PathBuf::from(&mount.point),
+        PlannedLayer {
+            writable: !mount.has_option("ro"),
+            layer: Layer {
+                upper: None,
+                work: None,
+                no_suid: flag("nosuid"),
+                no_exec: flag("noexec"),
+                no_dev: flag("nodev") || credentials != Credentials::Privileged,
+                point: mount.point,
+            },
         }
     };
-    mounts.into_iter().enumerate().map(layer).collect()
+    mounts.into_iter().map(layer).collect()
 }
 
 #[cfg(test)]
@@ -89,6 +139,28 @@ mod tests {
     }
 
     #[test]
+    fn a_writable_directory_gets_a_layer_like_the_one_below() {
+        let mounts = vec![mount("/", "ext4", "rw"), mount("/cd", "iso9660", "ro")];
+        let mut layers = plan(mounts, Credentials::User { uid: 1, gid: 1 }, &|_| true);
+        for point in ["/home/a", "/cd/x", "/home/a"] {
+            add_point(&mut layers, Path::new(point));
+        }
+        let points: Vec<_> = layers.iter().map(|planned| planned.layer.point.as_path()).collect();
+        assert_eq!(points, [Path::new("/"), Path::new("/cd"), Path::new("/home/a")]);
+        assert!(layers[2].writable && layers[2].layer.no_dev);
+    }
+
+    #[test]
+    fn the_topmost_writable_directory_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let deep = dir.path().join("a/b");
+        std::fs::create_dir_all(&deep).unwrap();
+        let found = topmost_writable(&deep).unwrap();
+        assert!(deep.starts_with(found));
+        assert!(found.parent().is_none_or(|above| topmost_writable(above).is_none()));
+    }
+
+    #[test]
     fn one_layer_for_each_mount_that_holds_files() {
         let mounts = vec![
             mount("/proc", "proc", "rw"),
@@ -101,11 +173,11 @@ mod tests {
             mount("/run/bpf", "bpf", "rw"),
         ];
         let is_dir = |point: &Path| point != Path::new("/etc/hosts");
-        let layers = plan(mounts, Path::new("/t"), Credentials::Privileged, &is_dir);
+        let planned = plan(mounts, Credentials::Privileged, &is_dir);
+        let layers: Vec<_> = planned.iter().map(|planned| &planned.layer).collect();
         let points: Vec<_> = layers.iter().map(|layer| layer.point.to_str().unwrap()).collect();
         assert_eq!(points, ["/", "/cd", "/home", "/home/a"]);
-        assert!(layers[1].upper.is_none() && layers[1].no_exec);
+        assert!(!planned[1].writable && planned[2].writable && layers[1].no_exec);
         assert!(layers[2].no_dev && !layers[2].no_suid && layers[3].no_suid);
-        assert_eq!(layers[3].upper.as_deref(), Some(Path::new("/t/3/upper")));
     }
 }

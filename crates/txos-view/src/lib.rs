@@ -43,5 +43,5 @@ pub use control::{Channel, FromView, ToView};
 pub use device_guard::DeviceGuard;
 pub use enter::enter;
 pub use error::{Result, ViewError};
-pub use layers::plan_layers;
+pub use layers::{PlannedLayer, plan_layers};
 pub use spec::{Credentials, Layer, ViewSpec};
