@@ -43,6 +43,7 @@ build: ## build target/release/txos
 
 lint: ## rustfmt and clippy, warnings are errors
 	@scripts/setup build lint
+	@scripts/tidy
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 
