@@ -1,2 +1,81 @@
 //! Measures cxlock against parking_lot, std and spin locks.
-fn main() {}
+//!
+//! `cargo run --release -p cxlock-bench` prints a Markdown table. Rounds are interleaved: in each
+//! one every lock runs once, so that what else the machine does hits all of them alike; the figures
+//! are medians over the rounds. After each round the counters are added up: a lock that loses an
+//! increment is reported, not measured.
+
+mod subject;
+mod workload;
+
+use anyhow::{Result, ensure};
+use clap::Parser;
+use cxlock::{Engine, Rtm};
+use subject::Subject;
+use workload::{COUNTERS, Sample, WORKLOADS, Workload};
+
+#[derive(Parser)]
+#[command(about = "Measures cxlock against parking_lot, std and spin locks.")]
+struct Arguments {
+    /// Rounds of each workload
+    #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// Only workloads whose name contains this
+    #[arg(long, default_value = "")]
+    only: String,
+}
+
+fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    let chosen: Vec<_> = WORKLOADS.iter().filter(|w| w.name.contains(&arguments.only)).collect();
+    ensure!(
+        !chosen.is_empty(),
+        "no workload is named like {:?}; there are: {}",
+        arguments.only,
+        WORKLOADS.map(|w| w.name).join("; ")
+    );
+    println!("Hardware transactions here: {:?} (engine {})\n", Rtm::support(), Rtm::NAME);
+    println!("ns a section: wall time / processor time, medians of {} rounds\n", arguments.rounds);
+    for workload in chosen {
+        measure(workload, arguments.rounds)?;
+    }
+    Ok(())
+}
+
+fn measure(workload: &Workload, rounds: u32) -> Result<()> {
+    let subjects = subject::all(COUNTERS);
+    let mut samples: Vec<Vec<Sample>> = vec![Vec::new(); subjects.len()];
+    for round in 0..=rounds {
+        for ((name, subject), samples) in subjects.iter().zip(&mut samples) {
+            let sample = workload.round(subject.as_ref());
+            check(name, subject.as_ref(), workload.writes() * u64::from(round + 1))?;
+            // The first round only warms up.
+            if round > 0 {
+                samples.push(sample);
+            }
+        }
+    }
+    println!(
+        "**{}**: {}\n\n| lock | wall | processor |\n|---|--:|--:|",
+        workload.name, workload.what
+    );
+    for ((name, _), samples) in subjects.iter().zip(&samples) {
+        let wall = median(samples.iter().map(|s| s.wall));
+        let processor = median(samples.iter().map(|s| s.processor));
+        println!("| {name} | {wall:.1} | {processor:.1} |");
+    }
+    println!();
+    Ok(())
+}
+
+fn check(name: &str, subject: &dyn Subject, expected: u64) -> Result<()> {
+    let total = subject.total();
+    ensure!(total == expected, "{name} counted {total} instead of {expected}");
+    Ok(())
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_unstable_by(f64::total_cmp);
+    values[values.len() / 2]
+}
