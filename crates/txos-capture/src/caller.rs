@@ -107,14 +107,32 @@ impl Callers {
         true
     }
 
+    /// The processor on which the thread `tid` ran last (`proc(5)`, field 39 of `stat`).
+    pub(crate) fn processor(&self, tid: u32) -> Option<usize> {
+        let mut buffer = [0; 1024];
+        processor(self.read(tid, "stat", &mut buffer)?)
+    }
+
     fn current_call(&self, tid: u32) -> Option<Call> {
-        let path = format!("{tid}/syscall");
+        let mut buffer = [0; 256];
+        Call::parse(self.read(tid, "syscall", &mut buffer)?)
+    }
+
+    fn read<'b>(&self, tid: u32, file: &str, buffer: &'b mut [u8]) -> Option<&'b [u8]> {
+        let path = format!("{tid}/{file}");
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let file = openat(self.proc_dir.as_fd(), path, flags, Mode::empty()).ok()?;
-        let mut buffer = [0; 256];
-        let length = read(&file, &mut buffer).ok()?;
-        Call::parse(buffer.get(..length)?)
+        let length = read(&file, &mut *buffer).ok()?;
+        buffer.get(..length)
     }
+}
+
+/// Field 39 of a line of `/proc/TID/stat`. The second field is a name in parentheses that may hold
+/// anything.
+fn processor(line: &[u8]) -> Option<usize> {
+    let end = line.iter().rposition(|byte| *byte == b')')?;
+    let rest = std::str::from_utf8(line.get(end + 1..)?).ok()?;
+    rest.split_ascii_whitespace().nth(39 - 3)?.parse().ok()
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,6 +165,17 @@ mod tests {
         assert_eq!(Call::parse(b"-1 0x7f 0x1\n"), Some(Call::Waiting(-1)));
         assert_eq!(Call::parse(b""), None);
         assert_eq!(Call::parse(b"\xff\n"), None);
+    }
+
+    #[test]
+    fn processors() {
+        let mut line = b"7 (a ) b) S".to_vec();
+        for field in 4..=41 {
+            line.extend(format!(" {field}").into_bytes());
+        }
+        assert_eq!(processor(&line), Some(39));
+        assert_eq!(processor(b"7 (a) S 1"), None);
+        assert_eq!(processor(b""), None);
     }
 
     #[test]

@@ -44,20 +44,27 @@
 mod caller;
 mod capture;
 mod content;
+mod counts;
+mod crew;
 mod device;
 mod error;
 mod idmap;
 mod mirror;
+mod nudge;
 mod objects;
 mod origin;
+mod placement;
 mod proto;
 mod serve;
 mod spec;
+mod validate;
 mod wire;
 
 pub use capture::{Capture, Captured};
+pub use counts::Requests;
 pub use error::{CaptureError, Result};
 pub use idmap::IdMap;
 pub use origin::parse_origin;
 pub use spec::{CaptureSpec, OnDoom};
+pub use validate::{ValidateOptions, validate};
 pub use wire::WHITEOUT_STAND_IN;

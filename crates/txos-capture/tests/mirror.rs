@@ -68,7 +68,7 @@ fn a_real_device_0_0_is_not_a_whiteout() {
 
 fn xattr(path: &std::path::Path, name: &std::ffi::CStr) -> Vec<u8> {
     let mut value = vec![0; 256];
-    let length = rustix::fs::lgetxattr(path, name, &mut value).unwrap();
+    let length = rustix::fs::lgetxattr(path, name, &mut value).expect("the attribute");
     value.truncate(length);
     value
 }

@@ -18,6 +18,7 @@ mod lease;
 mod listing;
 pub mod mounts;
 mod tree;
+mod walk;
 mod xattr;
 
 pub use attrs::{attrs_at, attrs_of};
@@ -27,4 +28,5 @@ pub use error::{HostError, Result};
 pub use lease::{WriterProbe, ignore_lease_breaks, probe_writers};
 pub use listing::{Entry, Listing, read_listing};
 pub use tree::Tree;
+pub use walk::open_dir_below;
 pub use xattr::{XattrSet, read_xattrs_at, xattrs_hash};

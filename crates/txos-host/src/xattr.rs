@@ -30,6 +30,7 @@ pub fn xattrs_hash(set: &XattrSet) -> u64 {
 
 /// Reads all extended attributes of `name` in `dir` that the caller may see; an empty set where
 /// the file system has none. A last symbolic link is not followed.
+/// An empty `name` is `dir` itself.
 ///
 /// # Errors
 /// What `llistxattr(2)` and `lgetxattr(2)` give.
@@ -58,9 +59,8 @@ pub fn read_xattrs_at(dir: impl AsFd, name: &OsStr) -> Result<XattrSet, Errno> {
 /// A path to `name` beneath an open directory for calls that have no `…at` form on all kernels.
 fn beside(dir: i32, name: &OsStr) -> PathBuf {
     let mut path = PathBuf::from(format!("/proc/self/fd/{dir}"));
-    if !name.as_bytes().is_empty() {
-        path.push(name);
-    }
+    // Without a name after it, the link in /proc itself would be examined.
+    path.push(if name.as_bytes().is_empty() { OsStr::new(".") } else { name });
     path
 }
 

@@ -14,7 +14,7 @@ use std::{
     os::fd::OwnedFd,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
 };
 
@@ -25,6 +25,7 @@ use txos_host::{ChangeClock, Listing, Tree, attrs_at, attrs_of, change_clock};
 use crate::{
     CaptureSpec, Result,
     caller::Callers,
+    counts::Counters,
     objects::{Lru, PathWatch},
     proto::NodeReply,
     wire::Wire,
@@ -59,7 +60,7 @@ pub(crate) struct Mirror {
     pub(crate) doom: Doom,
     pub(crate) wire: Wire,
     pub(crate) callers: Callers,
-    pub(crate) requests: AtomicU64,
+    pub(crate) requests: Counters,
 }
 
 /// A lock whose holder panicked is taken all the same: the panic ends the capture with an error
@@ -96,7 +97,7 @@ impl Mirror {
             doom: Doom::new(spec.on_doom),
             wire: Wire { uids: spec.uids, gids: spec.gids },
             callers,
-            requests: AtomicU64::new(0),
+            requests: Counters::default(),
         })
     }
 
@@ -186,6 +187,7 @@ impl Mirror {
     ) -> std::result::Result<NodeReply, Errno> {
         let attrs = workset.attrs(node).ok_or(Errno::STALE)?;
         let device = workset.device_index(attrs.id.dev).unwrap_or_default();
-        Ok(self.wire.node(node, device, &attrs))
+        let read = workset.facets(node).contains(Facets::ATTRS);
+        Ok(self.wire.node(node, device, &attrs, read))
     }
 }

@@ -6,23 +6,19 @@ use std::{
         fd::{AsFd, OwnedFd},
         unix::ffi::{OsStrExt, OsStringExt},
     },
+    path::PathBuf,
     sync::Arc,
 };
 
 use rustix::{
-    fs::{Mode, OFlags, ResolveFlags, openat2},
+    fs::{Mode, OFlags},
     io::Errno,
     time::{ClockId, clock_gettime},
 };
 use txos_core::{Attrs, Facet, FileKind, NodeId, Seen, Stamp, workset::Facets};
-use txos_host::{WriterProbe, attrs_of, open_content, probe_writers};
+use txos_host::{WriterProbe, attrs_of, open_content, open_dir_below, probe_writers};
 
 use super::{Mirror, lock};
-
-const WALK: ResolveFlags =
-    ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
-/// A path of one step of a walk; below `PATH_MAX`.
-const STEP: usize = 3000;
 
 /// An open regular file of the stable system.
 #[derive(Debug)]
@@ -32,10 +28,10 @@ pub(crate) struct OpenFile {
     pub(crate) proven: bool,
 }
 
-/// How to get to a directory: from an open one above it (`None`: the root), by relative paths.
+/// How to get to a directory: from an open one above it (`None`: the root), by a relative path.
 struct WayDown {
     from: Option<Arc<OwnedFd>>,
-    steps: Vec<Vec<u8>>,
+    path: PathBuf,
 }
 
 impl Mirror {
@@ -47,20 +43,13 @@ impl Mirror {
         if let Some(open) = lock(&self.dirs).get(node) {
             return Ok(open);
         }
-        let WayDown { mut from, steps } = self.way_down(node)?;
-        for step in steps {
-            let at = from.as_ref().map_or(self.tree.root(), |dir| dir.as_fd());
-            match open_below(at, &step) {
-                Ok(next) => from = Some(Arc::new(next)),
-                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {
-                    return Err(self.lost(node, Seen::Removed));
-                }
-                Err(errno) => return Err(errno),
+        let WayDown { from, path } = self.way_down(node)?;
+        let at = from.as_ref().map_or(self.tree.root(), |dir| dir.as_fd());
+        let open = match open_dir_below(at, &path) {
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {
+                return Err(self.lost(node, Seen::Removed));
             }
-        }
-        let open = match from {
-            Some(open) => open,
-            None => Arc::new(open_below(self.tree.root(), b".")?),
+            other => Arc::new(other?),
         };
         if attrs_of(&open)?.id != self.first_attrs(node)?.id {
             return Err(self.lost(node, Seen::Replaced));
@@ -74,7 +63,7 @@ impl Mirror {
         Errno::STALE
     }
 
-    /// The nearest open directory above a node, and the relative paths from there to it.
+    /// The nearest open directory above a node, and the relative path from there to it.
     fn way_down(&self, node: NodeId) -> Result<WayDown, Errno> {
         let known = self.known();
         let mut names = Vec::new();
@@ -91,17 +80,8 @@ impl Mirror {
         if names.is_empty() && node != NodeId::ROOT {
             return Err(Errno::STALE);
         }
-        let mut steps: Vec<Vec<u8>> = Vec::new();
-        for name in names.into_iter().rev() {
-            match steps.last_mut() {
-                Some(step) if step.len() + name.len() < STEP => {
-                    step.push(b'/');
-                    step.extend_from_slice(name);
-                }
-                _ => steps.push(name.to_vec()),
-            }
-        }
-        Ok(WayDown { from, steps })
+        let path = names.into_iter().rev().map(OsStr::from_bytes).collect();
+        Ok(WayDown { from, path })
     }
 
     /// The open directory that holds a node's first name, and that name.
@@ -172,15 +152,4 @@ impl Mirror {
 pub(crate) fn now() -> Stamp {
     let time = clock_gettime(ClockId::Realtime);
     Stamp { sec: time.tv_sec, nsec: time.tv_nsec as u32 }
-}
-
-fn open_below(at: impl AsFd, path: &[u8]) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    loop {
-        match openat2(&at, OsStr::from_bytes(path), flags, Mode::empty(), WALK) {
-            // Somewhere a rename was under way (openat2(2), RESOLVE_BENEATH).
-            Err(Errno::AGAIN) => {}
-            other => return other,
-        }
-    }
 }

@@ -60,8 +60,13 @@ impl Reply {
         self.bytes.len() - HEADER
     }
 
-    /// Fills in the header and gives the bytes for the device. An error has no body.
-    pub(crate) fn finish(&mut self, unique: u64, outcome: Result<(), Errno>) -> &[u8] {
+    /// The bytes for the device, once finished.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Fills in the header. An error has no body.
+    pub(crate) fn finish(&mut self, unique: u64, outcome: Result<(), Errno>) {
         let error = match outcome {
             Ok(()) => 0,
             Err(errno) => {
@@ -73,7 +78,6 @@ impl Reply {
         self.bytes[..4].copy_from_slice(&length.to_ne_bytes());
         self.bytes[4..8].copy_from_slice(&error.to_ne_bytes());
         self.bytes[8..16].copy_from_slice(&unique.to_ne_bytes());
-        &self.bytes
     }
 
     pub(crate) fn bytes(&mut self, bytes: &[u8]) {

@@ -18,15 +18,12 @@ const MAX_PAGES: u16 = 256;
 const READ_AHEAD: u32 = 1 << 20;
 
 impl Mirror {
-    /// Answers one request: the bytes for the device, or `None` where the kernel expects none.
-    pub(crate) fn answer<'r>(
-        &self,
-        request: &Request<'_>,
-        reply: &'r mut Reply,
-    ) -> Option<&'r [u8]> {
+    /// Answers one request; `false` where the kernel expects no answer.
+    pub(crate) fn answer(&self, request: &Request<'_>, reply: &mut Reply) -> bool {
         reply.clear();
+        self.requests.count(request.opcode);
         let outcome = match request.opcode {
-            Opcode::Forget | Opcode::BatchForget => return None,
+            Opcode::Forget | Opcode::BatchForget => return false,
             Opcode::Init => initialize(request, reply),
             Opcode::Destroy => Ok(()),
             Opcode::Open | Opcode::Opendir | Opcode::Other => Err(Errno::NOSYS),
@@ -37,7 +34,8 @@ impl Mirror {
         if let Err(errno) = outcome {
             tracing::trace!(opcode = ?request.opcode, node = request.node, %errno);
         }
-        Some(reply.finish(request.unique, outcome))
+        reply.finish(request.unique, outcome);
+        true
     }
 
     fn answer_about_node(&self, request: &Request<'_>, reply: &mut Reply) -> Result<(), Errno> {

@@ -1,0 +1,215 @@
+//! The threads that answer.
+//!
+//! One worker, the leader, takes all requests as long as each is answered quickly: the kernel wakes
+//! blocked readers in turns, and with several of them every request would find the coldest thread.
+//! The others stand by. They join when an answer is slow (a disk, a remote file system, a large
+//! read), so that others need not wait behind it, and leave when answers have been quick for a
+//! while. One of them looks after the leader at intervals, since a leader that hangs in a call
+//! cannot say so.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc, Condvar, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use crate::{
+    CaptureError, Result,
+    device::{BUFFER, Device, Received},
+    mirror::Mirror,
+    nudge,
+    placement::Placement,
+    proto::{Reply, Request},
+};
+
+/// An answer that took longer calls the others.
+const SLOW: Duration = Duration::from_micros(300);
+/// So many quick answers in a row send them back.
+const QUICK_IN_A_ROW: u32 = 512;
+/// How often the leader is looked after.
+const WATCH: Duration = Duration::from_millis(10);
+/// How often a worker looks for the mount that is about to be made.
+const MOUNT_POLL: Duration = Duration::from_micros(50);
+
+/// What the workers share.
+struct Crew {
+    device: Device,
+    mirror: Arc<Mirror>,
+    size: usize,
+    stopping: AtomicBool,
+    failed: AtomicBool,
+    /// How many workers take requests, from the leader on.
+    active: Mutex<usize>,
+    changed: Condvar,
+    quick: AtomicU32,
+    /// When the leader took the request that it is answering, in microseconds since `start` and
+    /// one; 0 while it waits.
+    leader_since: AtomicU64,
+    start: Instant,
+}
+
+/// The running threads of a capture.
+pub(crate) struct Workers {
+    crew: Arc<Crew>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Workers {
+    pub(crate) fn start(device: Device, mirror: Arc<Mirror>, size: usize) -> Result<Self> {
+        nudge::install();
+        let crew = Arc::new(Crew {
+            device,
+            mirror,
+            size,
+            stopping: AtomicBool::new(false),
+            failed: AtomicBool::new(false),
+            active: Mutex::new(1),
+            changed: Condvar::new(),
+            quick: AtomicU32::new(0),
+            leader_since: AtomicU64::new(0),
+            start: Instant::now(),
+        });
+        let mut workers = Workers { crew, threads: Vec::new() };
+        for number in 0..size {
+            let crew = Arc::clone(&workers.crew);
+            let builder = thread::Builder::new().name(format!("capture-{number}"));
+            let thread = builder.spawn(move || crew.work(number)).map_err(CaptureError::Thread)?;
+            workers.threads.push(thread);
+        }
+        Ok(workers)
+    }
+
+    /// Ends all workers. A worker that is in the middle of an answer finishes it.
+    ///
+    /// # Errors
+    /// If one panicked.
+    pub(crate) fn stop(&mut self) -> Result<()> {
+        self.crew.stopping.store(true, Ordering::Release);
+        self.crew.changed.notify_all();
+        for thread in self.threads.drain(..) {
+            if nudge::until_ended(thread).is_err() {
+                self.crew.failed.store(true, Ordering::Release);
+            }
+        }
+        if self.crew.failed.load(Ordering::Acquire) { Err(CaptureError::Panicked) } else { Ok(()) }
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        // The failure was the capture's, which is being dropped.
+        let _ = self.stop();
+    }
+}
+
+impl Crew {
+    fn work(&self, number: usize) {
+        nudge::allow();
+        let mut hand = Hand {
+            buffer: vec![0; BUFFER],
+            reply: Reply::default(),
+            placement: (number == 0).then(Placement::new),
+        };
+        while !self.stopping() {
+            if !self.is_active(number) {
+                self.stand_by(number);
+                continue;
+            }
+            match self.device.receive(&mut hand.buffer) {
+                Received::Request(length) => self.answer(number, &mut hand, length),
+                Received::Interrupted => {}
+                Received::NotMounted => thread::sleep(MOUNT_POLL),
+                Received::Ended => return self.end(),
+            }
+        }
+    }
+
+    fn stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// The connection has ended: nobody need stand by any more.
+    fn end(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.changed.notify_all();
+    }
+
+    fn answer(&self, number: usize, hand: &mut Hand, length: usize) {
+        let began = Instant::now();
+        if number == 0 {
+            let since = (began - self.start).as_micros() as u64 + 1;
+            self.leader_since.store(since, Ordering::Relaxed);
+        }
+        if let Some(request) = Request::parse(&hand.buffer[..length]) {
+            let reply = &mut hand.reply;
+            let answered = catch_unwind(AssertUnwindSafe(|| self.mirror.answer(&request, reply)));
+            let expected = answered.unwrap_or_else(|_| {
+                self.failed.store(true, Ordering::Release);
+                reply.finish(request.unique, Err(rustix::io::Errno::IO));
+                true
+            });
+            if expected {
+                self.device.send(reply.as_bytes());
+            }
+            if let Some(placement) = &mut hand.placement {
+                placement.served(request.pid, &self.mirror.callers);
+            }
+        }
+        if number == 0 {
+            self.leader_since.store(0, Ordering::Relaxed);
+        }
+        self.judge(began.elapsed());
+    }
+
+    /// Calls the others after a slow answer, sends them back after many quick ones.
+    fn judge(&self, took: Duration) {
+        if took >= SLOW {
+            self.quick.store(0, Ordering::Relaxed);
+            self.set_active(self.size);
+        } else if self.quick.fetch_add(1, Ordering::Relaxed) == QUICK_IN_A_ROW {
+            self.set_active(1);
+        }
+    }
+
+    fn set_active(&self, count: usize) {
+        let mut active = self.active.lock().unwrap_or_else(PoisonError::into_inner);
+        if *active != count {
+            *active = count;
+            self.changed.notify_all();
+        }
+    }
+
+    fn is_active(&self, number: usize) -> bool {
+        number == 0 || number < *self.active.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until called. The first to stand by looks after the leader meanwhile.
+    fn stand_by(&self, number: usize) {
+        let active = self.active.lock().unwrap_or_else(PoisonError::into_inner);
+        if number < *active || self.stopping() {
+            return;
+        }
+        if number > 1 {
+            drop(self.changed.wait(active));
+            return;
+        }
+        drop(self.changed.wait_timeout(active, WATCH));
+        let since = self.leader_since.load(Ordering::Relaxed);
+        let now = self.start.elapsed().as_micros() as u64 + 1;
+        if since != 0 && Duration::from_micros(now.saturating_sub(since)) > WATCH / 2 {
+            self.quick.store(0, Ordering::Relaxed);
+            self.set_active(self.size);
+        }
+    }
+}
+
+/// What one worker works with.
+struct Hand {
+    buffer: Vec<u8>,
+    reply: Reply,
+    placement: Option<Placement>,
+}

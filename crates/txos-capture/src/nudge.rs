@@ -1,0 +1,79 @@
+//! Getting a thread out of a blocking system call.
+//!
+//! A signal with a handler that does nothing makes the call end with `EINTR`. The signal is a
+//! real-time one near the upper end of their range, which neither the C library nor Rust's uses,
+//! and is sent to threads of this crate only. The handler is installed at the first capture of the
+//! process and stays; programs that the process executes do not inherit it (`execve(2)`).
+
+#![allow(unsafe_code)] // signal dispositions and masks have no safe interface
+
+use std::{
+    mem,
+    os::unix::thread::JoinHandleExt,
+    ptr,
+    sync::Once,
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+/// Between two nudges: a signal that comes just before the call begins is lost on it.
+const PATIENCE: Duration = Duration::from_millis(1);
+
+fn signal() -> libc::c_int {
+    libc::SIGRTMAX() - 3
+}
+
+extern "C" fn nothing(_: libc::c_int) {}
+
+/// Makes nudges possible in this process.
+pub(crate) fn install() {
+    static INSTALL: Once = Once::new();
+    INSTALL.call_once(|| {
+        // SAFETY: a zeroed sigaction is valid (no flags, so that calls are not restarted; an empty
+        // mask), and a handler that does nothing is safe in signal context.
+        unsafe {
+            let mut action: libc::sigaction = mem::zeroed();
+            action.sa_sigaction = nothing as *const () as usize;
+            libc::sigaction(signal(), &action, ptr::null_mut());
+        }
+    });
+}
+
+/// Lets the calling thread be nudged, whatever signal mask it inherited.
+pub(crate) fn allow() {
+    // SAFETY: the set lives on this stack and is initialized by sigemptyset before it is used.
+    unsafe {
+        let mut set: libc::sigset_t = mem::zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, signal());
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, ptr::null_mut());
+    }
+}
+
+/// Nudges a thread until it has ended, and gives its result.
+pub(crate) fn until_ended<T>(thread: JoinHandle<T>) -> thread::Result<T> {
+    while !thread.is_finished() {
+        // SAFETY: the thread is not joined yet, so that its id is valid, also if it has just ended.
+        unsafe { libc::pthread_kill(thread.as_pthread_t(), signal()) };
+        thread::park_timeout(PATIENCE);
+    }
+    thread.join()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn a_blocked_read_ends() {
+        install();
+        let (input, _output) = rustix::pipe::pipe().unwrap();
+        let thread = thread::spawn(move || {
+            allow();
+            rustix::io::read(input.as_fd(), &mut [0; 1])
+        });
+        assert_eq!(until_ended(thread).unwrap(), Err(rustix::io::Errno::INTR));
+    }
+}
