@@ -51,7 +51,10 @@ ratio() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.2f", a / (b > 0 ? b : 1) }'
 
 is_installed() { dpkg-query -W -f '${Status}' "$1" 2>/dev/null | grep -q ' installed$'; }
 known_to_dpkg() { dpkg-query -W "$1" >/dev/null 2>&1; }
-absent() { ! known_to_dpkg "$1" && ! command -v "$1" >/dev/null; }
+absent() {
+    hash -r # the shell remembers where commands were
+    ! known_to_dpkg "$1" && ! command -v "$1" >/dev/null
+}
 
 works() {
     is_installed "$1" || return 1
