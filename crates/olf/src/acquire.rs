@@ -56,11 +56,12 @@ impl Write<'_, '_> {
         if self.section().need_retry {
             return Err(Error::Retry);
         }
+        // First: an epoch says something about a node of this group only.
+        node.settle(self.domain().id())?;
         if let Some(i) = node.slot_of(my) {
             return Ok(i);
         }
-        node.settle(self.domain().id())?;
-        let record = self.log(&node.epochs, UNCLAIMED, my)?;
+        let record = self.log(node, UNCLAIMED, my)?;
         let mut mine = None;
         let mut backoff = Backoff::default();
         loop {
@@ -82,6 +83,7 @@ impl Write<'_, '_> {
                     continue;
                 };
                 mine = self.take(node, victim);
+                self.section().owns |= mine.is_some();
             }
             let Some(slot) = mine else { continue };
             if copy(node, view.source, slot) {
@@ -169,7 +171,7 @@ impl Write<'_, '_> {
     /// Acquire: the former owner's stores come before ours. Release: the log record comes before the
     /// slot, for `recover`. The release fence pairs with the acquire fence of `copy`: whoever sees one
     /// of our pointers in this slot sees that its epoch has changed as well.
-    fn take<const K: usize>(&self, node: &Node<K>, (i, x): (usize, u64)) -> Option<usize> {
+    pub(crate) fn take<const K: usize>(&self, node: &Node<K>, (i, x): (usize, u64)) -> Option<usize> {
         let s = &self.member.section;
         node.epochs[i]
             .compare_exchange(x, s.my, Ordering::AcqRel, Ordering::Relaxed)
@@ -229,7 +231,7 @@ impl Write<'_, '_> {
 /// A seqlock's reading side: the loads are relaxed, the acquire fence keeps them before the second
 /// look at the epoch. If one of them saw a new owner's store, that owner's release fence makes its
 /// epoch visible to the second look.
-fn copy<const K: usize>(node: &Node<K>, (from, x): (usize, u64), slot: usize) -> bool {
+pub(crate) fn copy<const K: usize>(node: &Node<K>, (from, x): (usize, u64), slot: usize) -> bool {
     let (next, prev) = (node.next_in(from), node.prev_in(from));
     fence(Ordering::Acquire);
     if node.epochs[from].load(Ordering::Relaxed) != x {

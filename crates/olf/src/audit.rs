@@ -9,6 +9,7 @@
 #[cfg(not(all(debug_assertions, feature = "std", not(any(loom, shuttle)))))]
 mod imp {
     use crate::epoch::Counters;
+    #[cfg(debug_assertions)]
     use crate::node::Node;
 
     /// Nothing, in this build.
@@ -95,7 +96,7 @@ mod imp {
         if id == 0 || std::thread::panicking() {
             return;
         }
-        let (epoch, slot) = node.newest();
+        let (epoch, slot) = node.last();
         assert!(
             node.next_in(slot).is_null(),
             "olf: a node is freed while it is linked; unlink it first"

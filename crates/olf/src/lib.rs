@@ -17,12 +17,17 @@ mod links;
 mod list;
 mod log;
 mod member;
+#[cfg(all(test, loom))]
+#[allow(unsafe_code)] // The models promise what users of the unsafe operations promise.
+mod models;
 mod nested;
 mod node;
 mod place;
 mod read;
 mod recover;
 mod seat;
+#[cfg(all(feature = "alloc", not(any(loom, shuttle))))]
+mod shelf;
 mod sync;
 mod typed;
 mod wait;
@@ -37,3 +42,5 @@ pub use place::Place;
 pub use read::Read;
 pub use typed::{Chain, Double, Link, List, Single};
 pub use write::{End, Write};
+#[cfg(all(feature = "alloc", not(any(loom, shuttle))))]
+pub use shelf::{Entry, Handle, Item, ListId, Shelf, ShelfIter, ShelfRead, ShelfWrite};

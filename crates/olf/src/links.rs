@@ -180,6 +180,31 @@ impl Write<'_, '_> {
         Ok(unsafe { at.follow(prev) })
     }
 
+    /// As [`Write::next`], but not logged: for long searches. What the section then does must rest on
+    /// nodes that it acquires (all operations that change a list acquire what they change), and which
+    /// are unchanged since the glance, or the attempt is lost.
+    ///
+    /// A sorted list shows the use: having found by glances where a key belongs, link the new node behind
+    /// its predecessor. If that commits, the predecessor was still on the list, with the same successor,
+    /// because both unlinking it and linking something behind it write to it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Retry`], [`Error::Foreign`].
+    ///
+    /// # Safety
+    ///
+    /// The result is not used after the section.
+    #[inline]
+    pub unsafe fn glance<'a, const K: usize>(
+        &mut self,
+        at: Place<'a, K>,
+    ) -> Result<Place<'a, K>, Error> {
+        let (next, _) = self.glance_links(&*at)?;
+        // SAFETY: read from `at` in this section.
+        Ok(unsafe { at.follow(next) })
+    }
+
     /// Whether the node is on a list, as this section sees it.
     ///
     /// # Errors

@@ -3,7 +3,8 @@
 #![allow(unsafe_code)] // A record names its node by a pointer.
 
 use crate::epoch::INACTIVE;
-use crate::seat::{READ_ONLY, Record};
+use crate::node::{NO_HINT, hint};
+use crate::seat::{READ_ONLY, Record, UNCLAIMED};
 use crate::sync::{AtomicU64, Ordering};
 use core::slice;
 
@@ -40,6 +41,20 @@ pub(crate) fn unchanged(records: &[Record], c: u64) -> bool {
     })
 }
 
+/// Says in each changed node which slot is its newest version. The caller is the only one that may commit,
+/// so nobody else stores these words; and the store of `C` that follows releases them.
+#[inline]
+pub(crate) fn announce(records: &[Record], my: u64) {
+    for record in records {
+        let slot = record.slot.load(Ordering::Relaxed);
+        if slot < UNCLAIMED {
+            // SAFETY: the records are those of the running section.
+            let newest = unsafe { &*record.newest.load(Ordering::Relaxed) };
+            newest.store(hint(my, slot), Ordering::Relaxed);
+        }
+    }
+}
+
 /// Turns every slot of epoch `my` that the records name into a free one.
 pub(crate) fn invalidate(records: &[Record], my: u64) {
     for record in records {
@@ -48,7 +63,7 @@ pub(crate) fn invalidate(records: &[Record], my: u64) {
         }
         // SAFETY: the records are those of the running section.
         let epochs = unsafe { epochs(record) };
-        for at in epochs {
+        for (slot, at) in epochs.iter().enumerate() {
             // Anybody may do this for a dead owner, hence the exchange. Release: the slot's next owner
             // writes to it after us.
             if at.load(Ordering::Relaxed) == my {
@@ -58,6 +73,18 @@ pub(crate) fn invalidate(records: &[Record], my: u64) {
                     Ordering::Release,
                     Ordering::Relaxed,
                 );
+                // Only a writer that died in the middle of its commit has left its hint behind.
+                // SAFETY: as for the epochs.
+                let newest = unsafe { &*record.newest.load(Ordering::Relaxed) };
+                let dead = hint(my, slot);
+                if newest.load(Ordering::Relaxed) == dead {
+                    let _ = newest.compare_exchange(
+                        dead,
+                        NO_HINT,
+                        Ordering::Release,
+                        Ordering::Relaxed,
+                    );
+                }
             }
         }
     }

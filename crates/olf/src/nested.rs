@@ -7,27 +7,31 @@
 //! that is short of slots may wait; and this writer may wait for that one. So before any wait the
 //! nested read is *suspended* (`L` inactive), and after it *resumed* at the newest committed epoch,
 //! provided that all that was read and copied so far is unchanged there.
+//!
+//! A *glance* is a nested read that is not logged. It is of the same snapshot, but nobody checks at
+//! commit that it still holds: the section has to acquire what its decision rests on. An acquired node
+//! is never newer than the snapshot of a glance, or the attempt is lost.
 
 use crate::error::Error;
 use crate::node::Node;
 use crate::read;
 use crate::seat::READ_ONLY;
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::Ordering;
 use crate::write::Write;
 use core::ptr;
 
 impl Write<'_, '_> {
     /// Appends a log record. Release, before any slot of the node is taken: `recover` must find in the
     /// log each slot that it finds taken.
-    pub(crate) fn log(
+    pub(crate) fn log<const K: usize>(
         &mut self,
-        epochs: &[AtomicU64],
+        node: &Node<K>,
         slot: usize,
         seen: u64,
     ) -> Result<usize, Error> {
         let n = self.section().logged;
         let record = self.domain().log(self.member.seat).get(n).ok_or(Error::LogFull)?;
-        record.write(epochs, slot, seen);
+        record.write(node, slot, seen);
         self.section().logged = n + 1;
         self.member.published().logged.store(n + 1, Ordering::Release);
         Ok(n)
@@ -62,7 +66,8 @@ impl Write<'_, '_> {
             }
         };
         self.section().snapshot = Some(e);
-        if !self.holds_at(e) {
+        let s = &self.member.section;
+        if (s.glanced && s.glanced_at != e) || !self.holds_at(e) {
             self.suspend();
             return Err(self.lost());
         }
@@ -75,19 +80,11 @@ impl Write<'_, '_> {
         &mut self,
         node: &Node<K>,
     ) -> Result<(*mut Node<K>, *mut Node<K>), Error> {
-        let e = self.snapshot()?;
-        let home = node.home.load(Ordering::Relaxed);
-        if home != 0 && home != self.domain().id() {
-            return Err(Error::Foreign);
-        }
-        if let Some(i) = node.slot_of(self.member.section.my) {
-            return Ok((node.next_in(i), node.prev_in(i)));
-        }
-        let i = node.slot_at(e);
-        let seen = node.epochs[i].load(Ordering::Relaxed);
+        let (links, seen) = self.look(node)?;
+        let Some((seen, e)) = seen else { return Ok(links) };
         let room = self.domain().log(self.member.seat).len() / 2;
         if self.section().logged < room {
-            self.log(&node.epochs, READ_ONLY, seen)?;
+            self.log(node, READ_ONLY, seen)?;
         } else {
             // Half of the log is kept for changes. Without a record only an unmoved `C` proves this
             // read; if it moves the section runs again, as the oldest, and nothing moves it then.
@@ -95,11 +92,43 @@ impl Write<'_, '_> {
             s.unlogged = true;
             s.unlogged_at = e;
         }
-        if home == 0 {
+        Ok(links)
+    }
+
+    /// As [`Write::peek`], but not logged.
+    pub(crate) fn glance_links<const K: usize>(
+        &mut self,
+        node: &Node<K>,
+    ) -> Result<(*mut Node<K>, *mut Node<K>), Error> {
+        let (links, _) = self.look(node)?;
+        let s = self.section();
+        s.glanced = true;
+        s.glanced_at = s.snapshot.unwrap_or(s.glanced_at);
+        Ok(links)
+    }
+
+    /// The links of `node`; and unless they are the section's own, their epoch and the snapshot's.
+    #[inline]
+    #[allow(clippy::type_complexity)] // Two pairs, named where they are taken apart.
+    fn look<const K: usize>(
+        &mut self,
+        node: &Node<K>,
+    ) -> Result<((*mut Node<K>, *mut Node<K>), Option<(u64, u64)>), Error> {
+        let e = self.snapshot()?;
+        let home = node.home.load(Ordering::Relaxed);
+        if home != self.domain().id() {
+            if home != 0 {
+                return Err(Error::Foreign);
+            }
             // Never written when we looked, so it was on no list at `e`; what stands in its slots by
             // now is of no concern.
-            return Ok((ptr::null_mut(), ptr::null_mut()));
+            return Ok(((ptr::null_mut(), ptr::null_mut()), Some((0, e))));
         }
-        Ok((node.next_in(i), node.prev_in(i)))
+        let s = &self.member.section;
+        let own = if s.owns { node.slot_of(s.my) } else { None };
+        let i = own.unwrap_or_else(|| node.slot_at(e));
+        let seen = node.epochs[i].load(Ordering::Relaxed);
+        let links = (node.next_in(i), node.prev_in(i));
+        Ok((links, own.is_none().then_some((seen, e))))
     }
 }

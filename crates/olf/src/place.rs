@@ -3,6 +3,7 @@
 #![allow(unsafe_code)] // A `Place` is a reference that keeps the provenance of its pointer.
 
 use crate::node::Node;
+use crate::sync::keep_branch;
 use core::marker::PhantomData;
 use core::ops::Deref;
 use core::ptr::NonNull;
@@ -40,9 +41,17 @@ impl<'a, const K: usize> Place<'a, K> {
     /// `link` was read from this node in a section whose pin (or read epoch) is still published.
     #[inline]
     pub(crate) unsafe fn follow(self, link: *mut Node<K>) -> Self {
-        // SAFETY: whoever linked the node that `link` points to promised that its memory outlives
-        // every section that may see it.
-        NonNull::new(link).map_or(self, |at| unsafe { Self::new(at) })
+        // Whoever linked the node that `link` points to promised that its memory outlives every section
+        // that may see it.
+        match NonNull::new(link) {
+            // SAFETY: as above.
+            Some(at) => unsafe { Self::new(at) },
+            None => {
+                // Rare; without the branch the next load would wait for this comparison.
+                keep_branch();
+                self
+            }
+        }
     }
 }
 

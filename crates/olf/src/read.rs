@@ -114,7 +114,7 @@ impl<'m, 'g> Read<'m, 'g> {
     /// used after it.
     #[inline]
     pub unsafe fn next<'a, const K: usize>(&self, at: Place<'a, K>) -> Place<'a, K> {
-        let next = at.next_in(at.slot_at(self.epoch));
+        let next = at.next_in(at.usual_slot_at(self.epoch));
         // SAFETY: read from `at` in this section.
         unsafe { at.follow(next) }
     }
@@ -126,7 +126,7 @@ impl<'m, 'g> Read<'m, 'g> {
     /// As [`Read::next`].
     #[inline]
     pub unsafe fn prev<'a, const K: usize>(&self, at: Place<'a, K>) -> Place<'a, K> {
-        let prev = at.prev_in(at.slot_at(self.epoch));
+        let prev = at.prev_in(at.usual_slot_at(self.epoch));
         // SAFETY: read from `at` in this section.
         unsafe { at.follow(prev) }
     }

@@ -5,6 +5,7 @@
 //! it changed or relied on; it lives beside the seat because a recovering thread must read it.
 
 use crate::epoch::INACTIVE;
+use crate::node::Node;
 use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, array, const_fn};
 use core::ptr;
 
@@ -68,6 +69,8 @@ pub(crate) const UNCLAIMED: usize = usize::MAX - 1;
 pub(crate) struct Record {
     /// The first of the node's epochs. It stays valid while the owner's pin is published.
     pub(crate) epochs: AtomicPtr<AtomicU64>,
+    /// The node's word `newest`; likewise.
+    pub(crate) newest: AtomicPtr<AtomicU64>,
     /// How many slots the node has.
     pub(crate) slots: AtomicU32,
     /// Which slot was taken, or `READ_ONLY`, or `UNCLAIMED`.
@@ -81,6 +84,7 @@ impl Record {
         pub(crate) const fn new() -> Self {
             Self {
                 epochs: AtomicPtr::new(ptr::null_mut()),
+                newest: AtomicPtr::new(ptr::null_mut()),
                 slots: AtomicU32::new(0),
                 slot: AtomicUsize::new(UNCLAIMED),
                 seen: AtomicU64::new(0),
@@ -95,8 +99,10 @@ impl Record {
         }
     }
 
-    pub(crate) fn write(&self, epochs: &[AtomicU64], slot: usize, seen: u64) {
+    pub(crate) fn write<const K: usize>(&self, node: &Node<K>, slot: usize, seen: u64) {
+        let epochs = node.epochs.as_slice();
         self.epochs.store(epochs.as_ptr().cast_mut(), Ordering::Relaxed);
+        self.newest.store(ptr::from_ref(&node.newest).cast_mut(), Ordering::Relaxed);
         // A node has a handful of slots; the type is narrow to keep the record short.
         self.slots.store(u32::try_from(epochs.len()).unwrap_or(u32::MAX), Ordering::Relaxed);
         self.slot.store(slot, Ordering::Relaxed);

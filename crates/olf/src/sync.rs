@@ -4,6 +4,8 @@
 //! The model checkers' atomics cannot be built in constant expressions, so `const_fn!` and `array!`
 //! drop the `const` under them.
 
+#![allow(unsafe_code)] // An empty assembly template.
+
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) use core::sync::atomic::{
     AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
@@ -75,5 +77,15 @@ pub(crate) fn store_then_fence(at: &AtomicU64, value: u64) {
     {
         at.store(value, Ordering::Relaxed);
         fence(Ordering::SeqCst);
+    }
+}
+
+/// Keeps the compiler from turning the branch that this stands in into a conditional move.
+#[inline(always)]
+pub(crate) fn keep_branch() {
+    #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
+    // SAFETY: there is no instruction.
+    unsafe {
+        core::arch::asm!("", options(nomem, nostack, preserves_flags));
     }
 }

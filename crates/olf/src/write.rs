@@ -42,6 +42,11 @@ pub(crate) struct Section {
     pub(crate) unlogged: bool,
     /// The newest snapshot that something unlogged was read in.
     pub(crate) unlogged_at: u64,
+    /// This attempt has slots of its own.
+    pub(crate) owns: bool,
+    /// Something was glanced at, in the snapshot of `glanced_at`.
+    pub(crate) glanced: bool,
+    pub(crate) glanced_at: u64,
     /// Commit or abort is still to come.
     pub(crate) open: bool,
 }
@@ -147,10 +152,15 @@ impl<'m, 'g> Write<'m, 'g> {
             s.attempt += 1;
             s.need_retry = false;
             s.unlogged = false;
+            s.glanced = false;
+            s.owns = false;
             s.validated = c;
             return Ok(End::Again);
         }
-        if !keep {
+        if keep {
+            let n = self.section().logged;
+            log::announce(&d.log(self.member.seat)[..n], my);
+        } else {
             self.undo();
         }
         self.commit(my);

@@ -1,0 +1,226 @@
+//! Write sections of a shelf.
+
+use super::entry::{Entry, Held, Item};
+use super::{ListId, Shelf};
+use crate::error::Error;
+use crate::place::Place;
+use crate::write::Write;
+use alloc::vec::Vec;
+use core::ptr::NonNull;
+
+/// A write section; see [`Handle::write`](super::Handle::write). All errors are to be handed on.
+pub struct ShelfWrite<'w, 'm, 's, T, const LINKS: usize, const K: usize> {
+    pub(super) write: &'w mut Write<'m, 's>,
+    pub(super) shelf: &'s Shelf<T, LINKS, K>,
+    pub(super) held: &'w mut Vec<(Entry<T, LINKS, K>, bool)>,
+    pub(super) unlinked: &'w mut Vec<NonNull<Held<T, LINKS, K>>>,
+}
+
+impl<'w, T: Send + Sync, const LINKS: usize, const K: usize>
+    ShelfWrite<'w, '_, '_, T, LINKS, K>
+{
+    /// Puts an entry at the front of a list.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::AlreadyLinked`] if it is on a list of this kind; [`Error::NoSuchList`],
+    /// [`Error::Foreign`], [`Error::LogFull`], [`Error::Retry`].
+    pub fn push_front<'e>(
+        &mut self,
+        list: ListId,
+        entry: impl Into<Item<'e, T, LINKS, K>>,
+    ) -> Result<(), Error>
+    where
+        T: 'e,
+    {
+        let (head, item) = (self.shelf.head(list)?, entry.into());
+        self.hold(item);
+        // SAFETY: the list holds a count until nobody can see the entry; heads live with the shelf.
+        unsafe { self.write.link_after(head, item.place(list.kind)) }?;
+        self.now_on_list();
+        Ok(())
+    }
+
+    /// Puts an entry at the back of a list.
+    ///
+    /// # Errors
+    ///
+    /// As [`ShelfWrite::push_front`].
+    pub fn push_back<'e>(
+        &mut self,
+        list: ListId,
+        entry: impl Into<Item<'e, T, LINKS, K>>,
+    ) -> Result<(), Error>
+    where
+        T: 'e,
+    {
+        let (head, item) = (self.shelf.head(list)?, entry.into());
+        self.hold(item);
+        // SAFETY: as in `push_front`.
+        unsafe { self.write.link_before(head, item.place(list.kind)) }?;
+        self.now_on_list();
+        Ok(())
+    }
+
+    /// Puts an entry before another one, which is on a list of that kind.
+    ///
+    /// # Errors
+    ///
+    /// As [`ShelfWrite::push_front`]; [`Error::NotLinked`] if `at` is on none.
+    pub fn insert_before<'e, 'f>(
+        &mut self,
+        kind: usize,
+        at: impl Into<Item<'e, T, LINKS, K>>,
+        entry: impl Into<Item<'f, T, LINKS, K>>,
+    ) -> Result<(), Error>
+    where
+        T: 'e + 'f,
+    {
+        self.check(kind)?;
+        let (at, item) = (at.into(), entry.into());
+        self.hold(at);
+        if !self.write.is_linked(at.place(kind))? {
+            return Err(Error::NotLinked);
+        }
+        self.hold(item);
+        // SAFETY: as in `push_front`.
+        unsafe { self.write.link_before(at.place(kind), item.place(kind)) }?;
+        self.now_on_list();
+        Ok(())
+    }
+
+    /// Takes an entry off the list of that kind that it is on.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotLinked`]; [`Error::NoSuchList`], [`Error::Foreign`], [`Error::LogFull`],
+    /// [`Error::Retry`].
+    pub fn remove<'e>(
+        &mut self,
+        kind: usize,
+        entry: impl Into<Item<'e, T, LINKS, K>>,
+    ) -> Result<(), Error>
+    where
+        T: 'e,
+    {
+        self.check(kind)?;
+        let item = entry.into();
+        self.hold(item);
+        self.write.unlink(item.place(kind))?;
+        self.unlinked.push(item.held());
+        Ok(())
+    }
+
+    /// Takes an entry off its list and puts it at the back of `list`, of the same kind.
+    ///
+    /// # Errors
+    ///
+    /// As [`ShelfWrite::remove`].
+    pub fn move_to_back<'e>(
+        &mut self,
+        list: ListId,
+        entry: impl Into<Item<'e, T, LINKS, K>>,
+    ) -> Result<(), Error>
+    where
+        T: 'e,
+    {
+        let (head, item) = (self.shelf.head(list)?, entry.into());
+        let place = item.place(list.kind);
+        self.hold(item);
+        self.write.unlink(place)?;
+        // The count goes along from list to list.
+        // SAFETY: as in `push_front`.
+        unsafe { self.write.link_before(head, place) }
+    }
+
+    /// The first entry of a list.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchList`], [`Error::Retry`].
+    pub fn front(&mut self, list: ListId) -> Result<Option<Item<'w, T, LINKS, K>>, Error>
+    where
+        T: 'w,
+    {
+        self.find(list, |_| true)
+    }
+
+    /// The first entry of a list for which `wanted` says yes. What is walked over is relied upon: if an
+    /// older section changes it, this one runs again.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchList`], [`Error::Retry`].
+    pub fn find(
+        &mut self,
+        list: ListId,
+        mut wanted: impl FnMut(&T) -> bool,
+    ) -> Result<Option<Item<'w, T, LINKS, K>>, Error>
+    where
+        T: 'w,
+    {
+        let head: Place<'w, K> = {
+            let head = self.shelf.head(list)?;
+            // SAFETY: the shelf outlives the section.
+            unsafe { Place::new(NonNull::new_unchecked(head.as_ptr())) }
+        };
+        let mut at = head;
+        loop {
+            // SAFETY: 'w ends with the section.
+            at = unsafe { self.write.next(at) }?;
+            if at == head {
+                return Ok(None);
+            }
+            // SAFETY: not the head, hence the node of an entry, which lives as long as the section: a
+            // list holds a count, or `held` does.
+            let item = unsafe { Item::new(Held::of_node(at, list.kind)) };
+            if wanted(&item) {
+                return Ok(Some(item));
+            }
+        }
+    }
+
+    /// Takes the first entry off a list.
+    ///
+    /// # Errors
+    ///
+    /// As [`ShelfWrite::front`].
+    pub fn pop_front(&mut self, list: ListId) -> Result<Option<Entry<T, LINKS, K>>, Error>
+    where
+        T: 'w,
+    {
+        let Some(item) = self.front(list)? else { return Ok(None) };
+        self.remove(list.kind, item)?;
+        Ok(Some(item.entry()))
+    }
+
+    /// The epoch that this section will commit as.
+    pub fn epoch(&self) -> u64 {
+        self.write.epoch()
+    }
+
+    /// Keeps the entry until the section has ended: its log is about to name a node of the entry, which
+    /// nothing that the closure drops, and no panic, may free before that.
+    fn hold(&mut self, item: Item<'_, T, LINKS, K>) {
+        self.held.push((item.entry(), false));
+    }
+
+    /// The last entry held is on one list more: if the section commits, the count is that list's.
+    fn now_on_list(&mut self) {
+        if let Some((_, for_list)) = self.held.last_mut() {
+            *for_list = true;
+        }
+    }
+
+    fn check(&self, kind: usize) -> Result<(), Error> {
+        if kind < LINKS { Ok(()) } else { Err(Error::NoSuchList) }
+    }
+}
+
+impl<T, const LINKS: usize, const K: usize> core::fmt::Debug
+    for ShelfWrite<'_, '_, '_, T, LINKS, K>
+{
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("ShelfWrite").finish_non_exhaustive()
+    }
+}
