@@ -274,7 +274,8 @@ impl Workset {
         let offset = self.names.push(name);
         self.bindings.push(Slot { dir: dir.0, child, name: offset });
         if let Bound::Object(node) = to
-            && node != NodeId::ROOT
+            // Whatever else: walking up by first bindings has to end.
+            && dir < node
             && let Some(record) = self.objects.get_mut(node.index())
         {
             record.first_binding.get_or_insert(index);
@@ -395,6 +396,18 @@ impl Workset {
             *place += 1;
         }
         (order, starts)
+    }
+
+    /// How many relaxed objects lie at or below each of `prefixes`.
+    pub fn relaxed_below(&self, prefixes: &[PathBuf]) -> Vec<(PathBuf, u64)> {
+        let mut counts: Vec<_> = prefixes.iter().map(|prefix| (prefix.clone(), 0)).collect();
+        for node in self.nodes().filter(|node| self.facets(*node).contains(Facets::RELAXED)) {
+            let path = self.path(node);
+            for (_, count) in counts.iter_mut().filter(|(prefix, _)| path.starts_with(prefix)) {
+                *count += 1;
+            }
+        }
+        counts
     }
 
     /// Counts what is held.
