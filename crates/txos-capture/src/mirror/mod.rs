@@ -109,6 +109,14 @@ impl Mirror {
         self.known.into_inner().unwrap_or_else(PoisonError::into_inner).workset
     }
 
+    /// Closes all that is kept open, as a long time would.
+    #[cfg(test)]
+    pub(crate) fn forget_caches(&self) {
+        *lock(&self.dirs) = Lru::new(DIRS);
+        *lock(&self.files) = Lru::new(FILES);
+        *lock(&self.listings) = Lru::new(LISTINGS);
+    }
+
     pub(crate) fn begin_recording(&self) {
         self.recording.store(true, Ordering::Release);
     }

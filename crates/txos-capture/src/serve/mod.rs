@@ -2,6 +2,8 @@
 
 mod listing;
 mod object;
+#[cfg(test)]
+mod tests;
 mod xattr;
 
 use rustix::io::Errno;
