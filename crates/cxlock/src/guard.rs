@@ -63,12 +63,15 @@ impl<'c, E: Engine> Exclusive<'c, E> {
         modes::with(|stack| stack.meaning(Call::End, self.lock.core.id()))
     }
 
-    pub(crate) fn give_back(&self) {
-        if self.held.replace(false) {
+    /// Frees the lock, once. Says whether that was within a transaction.
+    pub(crate) fn give_back(&self) -> bool {
+        let held = self.held.replace(false);
+        held && {
             let core = &self.lock.core;
-            modes::with(|stack| stack.remove(core.id(), Mode::Exclusive));
+            let in_transaction = modes::with(|stack| stack.remove(core.id(), Mode::Exclusive));
             core.release::<E>();
             core.count(Count::Exclusive);
+            in_transaction
         }
     }
 
@@ -85,10 +88,9 @@ impl<'c, E: Engine> Exclusive<'c, E> {
 
 impl<E: Engine> Drop for Exclusive<'_, E> {
     fn drop(&mut self) {
-        let early = self.meaning_of_end() == Meaning::FreeAtCommit;
-        self.give_back();
+        let too_early = self.give_back();
         assert!(
-            !early || std::thread::panicking(),
+            !too_early || std::thread::panicking(),
             "a lock was freed within a transaction whose writes it may protect; use `section.end`"
         );
     }

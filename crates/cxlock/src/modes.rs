@@ -38,12 +38,14 @@ impl ModeStack {
         self.optimistic += u32::from(mode == Mode::Optimistic);
     }
 
-    /// Takes the youngest entry of that lock and mode away, wherever it stands.
-    pub(crate) fn remove(&mut self, lock: LockId, mode: Mode) {
+    /// Takes the youngest entry of that lock and mode away, wherever it stands. Says whether a
+    /// transaction runs then.
+    pub(crate) fn remove(&mut self, lock: LockId, mode: Mode) -> bool {
         if let Some(at) = self.entries.iter().rposition(|e| *e == (lock, mode)) {
             self.entries.remove(at);
             self.optimistic -= u32::from(mode == Mode::Optimistic);
         }
+        self.optimistic > 0
     }
 
     pub(crate) fn holds(&self, lock: LockId) -> bool {

@@ -134,7 +134,9 @@ impl<'c, E: Engine> Section<'c, E> {
     pub fn end(&mut self, guard: &'c Exclusive<'c, E>) {
         match (guard.meaning_of_end(), &mut self.transaction) {
             (Meaning::FreeAtCommit, Some(running)) => running.ends.push(guard),
-            _ => guard.give_back(),
+            _ => {
+                guard.give_back();
+            }
         }
     }
 
@@ -177,7 +179,9 @@ impl<'c, E: Engine> Running<'c, E> {
             Err(Restart(reason)) => Err(self.restart(reason).0),
         };
         if outcome.is_ok() {
-            self.ends.drain(..).for_each(Exclusive::give_back);
+            for guard in self.ends.drain(..) {
+                guard.give_back();
+            }
         }
         self.leave();
         outcome

@@ -15,6 +15,8 @@
 //! 4. Microcode can make every attempt fail while the processor still announces the feature. So
 //!    detection reads the announcement of that, and then tries.
 
+#[cfg(all(test, target_arch = "x86_64", target_os = "linux", not(miri), not(loom)))]
+mod emulated;
 pub(crate) mod instructions;
 
 use super::{Engine, Instructions};
@@ -44,6 +46,10 @@ const PROBES: u32 = 32;
 impl Rtm {
     /// Looks once, by CPUID and by trying, and remembers.
     pub fn support() -> RtmSupport {
+        #[cfg(all(test, target_arch = "x86_64", target_os = "linux", not(miri), not(loom)))]
+        if emulated::active() {
+            return RtmSupport::Works;
+        }
         static SUPPORT: OnceLock<RtmSupport> = OnceLock::new();
         *SUPPORT.get_or_init(|| match instructions::announced() {
             None => RtmSupport::Absent,

@@ -10,12 +10,14 @@
 //! 3. Nothing is visible, and no word held, before [`Log::hold`].
 //! 4. Nothing here waits without bound: a word that stays held ends the attempt.
 
+use super::buffers::Buffers;
 use super::write_set::WriteSet;
 use super::{Cell, clock};
 use crate::restart::Reason;
 use crate::sync::CELL_PATIENCE;
 use crate::wait::pause;
 use crate::word::{Stamp, Word};
+use std::mem;
 
 /// A word that a commit holds or is about to.
 #[derive(Debug)]
@@ -41,20 +43,17 @@ pub struct Log<'c> {
 
 impl Default for Log<'_> {
     fn default() -> Self {
-        Self {
-            snapshot: 0,
-            reads: Vec::new(),
-            writes: WriteSet::default(),
-            holds: Vec::new(),
-            limit: usize::MAX,
-            doomed: None,
-        }
+        let Buffers { reads, writes, holds } = Buffers::take();
+        let writes = WriteSet::with_memory(writes);
+        Self { snapshot: 0, reads, writes, holds, limit: usize::MAX, doomed: None }
     }
 }
 
 impl Drop for Log<'_> {
     fn drop(&mut self) {
         self.roll_back();
+        let (reads, holds) = (mem::take(&mut self.reads), mem::take(&mut self.holds));
+        Buffers { reads, writes: self.writes.take_memory(), holds }.give_back();
     }
 }
 

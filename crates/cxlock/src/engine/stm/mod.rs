@@ -1,10 +1,11 @@
 //! The engine in software: correct on every machine.
 //!
-//! `clock` numbers changes, `log` is an attempt, `transaction` the interface without a lock and
+//! `clock` numbers changes, `log` is an attempt (with `write_set` and `buffers`), `transaction` the interface without a lock and
 //! with a commit in two phases. What connects it to locks: a lock word is subscribed like a cell
 //! is read, and acquired like a cell is held. An exclusive thread changes cells one at a time, each
 //! like a small commit, so that doomed attempts see none of it.
 
+mod buffers;
 mod clock;
 mod log;
 mod transaction;

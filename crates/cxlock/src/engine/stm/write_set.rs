@@ -23,6 +23,17 @@ pub(super) struct WriteSet<'c> {
 }
 
 impl<'c> WriteSet<'c> {
+    pub(super) fn with_memory(entries: Vec<Write<'c>>) -> Self {
+        Self { entries, ..Self::default() }
+    }
+
+    /// Leaves an empty set.
+    pub(super) fn take_memory(&mut self) -> Vec<Write<'c>> {
+        let entries = std::mem::take(&mut self.entries);
+        self.clear();
+        entries
+    }
+
     pub(super) fn clear(&mut self) {
         self.entries.clear();
         self.filter = 0;
