@@ -12,8 +12,10 @@ use std::{
 
 use txos_host::mounts;
 
-/// Which devices may be opened: null, zero, full, random, urandom, tty, console, ptmx, terminals.
-const ALLOWED: [&str; 10] = [
+/// Which devices may be opened: null, zero, full, random, urandom, tty, console, ptmx, terminals;
+/// and FUSE, which the view opens for its own mount when it may be in the cgroup already (nothing
+/// inside can mount with it).
+const ALLOWED: [&str; 11] = [
     "c 1:3 rwm",
     "c 1:5 rwm",
     "c 1:7 rwm",
@@ -23,6 +25,7 @@ const ALLOWED: [&str; 10] = [
     "c 5:1 rwm",
     "c 5:2 rwm",
     "c 136:* rwm",
+    "c 10:229 rwm",
     "a *:* m",
 ];
 
