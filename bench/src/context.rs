@@ -46,7 +46,8 @@ impl Context {
             txos,
             cache: place("cache")?,
             work: place("work")?,
-            state: place("state")?,
+            // txos makes it itself, private to its owner.
+            state: out.join("state"),
             rounds: if quick { 1 } else { 3 },
             short_rounds: if quick { 5 } else { 15 },
             row_budget: Duration::from_secs(if quick { 40 } else { 100 }),

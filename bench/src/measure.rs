@@ -25,7 +25,8 @@ pub struct Run {
 
 /// Runs it with no input and its output kept, and fails unless it exits with 0.
 pub fn run(mut command: Command) -> Result<Run> {
-    let shown = format!("{command:?}");
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let shown = words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let start = Instant::now();
     let child = command.spawn().with_context(|| format!("starting {shown}"))?;

@@ -34,7 +34,7 @@ pub const WORKLOADS: [Workload; 7] = [
         write_every: 1,
         same_place: true,
         work: 0,
-        sections: 1_000_000,
+        sections: 2_000_000,
     },
     Workload {
         name: "uncontended, read",
@@ -44,7 +44,7 @@ pub const WORKLOADS: [Workload; 7] = [
         write_every: u64::MAX,
         same_place: true,
         work: 0,
-        sections: 1_000_000,
+        sections: 2_000_000,
     },
     Workload {
         name: "read-mostly",
@@ -54,7 +54,7 @@ pub const WORKLOADS: [Workload; 7] = [
         write_every: 100,
         same_place: true,
         work: 0,
-        sections: 500_000,
+        sections: 1_000_000,
     },
     Workload {
         name: "read-mostly, long",
@@ -64,7 +64,7 @@ pub const WORKLOADS: [Workload; 7] = [
         write_every: 100,
         same_place: true,
         work: 800,
-        sections: 100_000,
+        sections: 50_000,
     },
     Workload {
         name: "disjoint, long",
@@ -74,7 +74,7 @@ pub const WORKLOADS: [Workload; 7] = [
         write_every: 1,
         same_place: false,
         work: 800,
-        sections: 100_000,
+        sections: 50_000,
     },
     Workload {
         name: "contended",
@@ -84,7 +84,7 @@ pub const WORKLOADS: [Workload; 7] = [
         write_every: 1,
         same_place: true,
         work: 0,
-        sections: 500_000,
+        sections: 1_000_000,
     },
     Workload {
         name: "contended, 8 threads",
@@ -94,7 +94,7 @@ pub const WORKLOADS: [Workload; 7] = [
         write_every: 1,
         same_place: true,
         work: 0,
-        sections: 100_000,
+        sections: 250_000,
     },
 ];
 
@@ -132,6 +132,7 @@ impl Workload {
             for thread in 0..self.threads {
                 let barrier = &barrier;
                 t.spawn(move || {
+                    pin(thread);
                     barrier.wait();
                     let own = if self.same_place { 0 } else { thread * COUNTERS / self.threads };
                     for section in 0..self.sections {
@@ -151,6 +152,15 @@ impl Workload {
         let each = |time: Duration| time.as_nanos() as f64 / self.sections() as f64;
         Sample { wall: each(begun.elapsed()), processor: each(processor_time() - used) }
     }
+}
+
+/// Keeps threads apart: the scheduler would start them all on one processor, and short rounds end
+/// before it moves them. Where that is not permitted the round is run as it comes.
+fn pin(thread: usize) {
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(thread % processors);
+    let _ = rustix::thread::sched_setaffinity(None, &set);
 }
 
 /// Processor time of this process so far.

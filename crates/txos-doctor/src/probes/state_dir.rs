@@ -35,10 +35,10 @@ pub(super) fn probe(state_dir: &Path, writable: bool) -> Probe {
             format!("{shown}: belongs to user {}, not to the caller", meta.uid()),
             REMEDY,
         ),
-        Ok(meta) if meta.mode() & 0o022 != 0 => Probe::limited(
+        Ok(meta) if meta.mode() & 0o077 != 0 => Probe::missing(
             NAME,
-            format!("{shown}: mode {:04o}, others may write in it", meta.mode() & 0o7777),
-            format!("chmod 700 {shown}"),
+            format!("{shown}: mode {:04o}, others may enter it", meta.mode() & 0o7777),
+            format!("look what they did there, then chmod 700 {shown}"),
         ),
         Ok(_) if space.is_ok_and(|bytes| bytes < LITTLE_SPACE) => Probe::limited(
             NAME,
@@ -60,7 +60,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
         let probe = probe(dir.path(), true);
-        assert_eq!(probe.status, Status::Limited);
+        assert_eq!(probe.status, Status::Missing);
         assert!(probe.detail.contains("0777"), "{}", probe.detail);
     }
 
