@@ -97,6 +97,24 @@ impl<'m, 'g> Read<'m, 'g> {
         self.epoch
     }
 
+    /// Leaves the section open and gives its epoch, for callers that cannot keep a guard, such as C.
+    #[inline]
+    pub fn leave_open(self) -> u64 {
+        let epoch = self.epoch;
+        core::mem::forget(self);
+        epoch
+    }
+
+    /// Takes up a section that [`Read::leave_open`] left.
+    ///
+    /// # Safety
+    ///
+    /// The member has a section of that epoch open.
+    #[inline]
+    pub unsafe fn reopen(member: &'m mut Member<'g>, epoch: u64) -> Self {
+        Self { member, epoch }
+    }
+
     /// The group's number.
     #[inline]
     pub(crate) fn id(&self) -> usize {

@@ -22,6 +22,7 @@ use crate::member::Member;
 use crate::seat::{CLAIMING, IDLE, Seat};
 use crate::sync::Ordering;
 use crate::{read, wait};
+use core::mem;
 
 /// The private state of a member's write section.
 #[derive(Default)]
@@ -96,6 +97,22 @@ impl<'m, 'g> Write<'m, 'g> {
         own.pin.store(pin, Ordering::Relaxed);
         let my = claim(d, own);
         member.section = Section { my, validated: pin, open: true, ..Section::default() };
+        Self { member }
+    }
+
+    /// Leaves the section open, for callers that cannot keep a guard, such as C.
+    pub fn leave_open(self) {
+        mem::forget(self);
+    }
+
+    /// Takes up a section that [`Write::leave_open`] left.
+    ///
+    /// # Safety
+    ///
+    /// The member has a write section open. The promise of [`Member::begin`] holds on.
+    #[allow(unsafe_code)] // Only the declaration.
+    pub unsafe fn reopen(member: &'m mut Member<'g>) -> Self {
+        debug_assert!(member.section.open, "olf: no write section is open");
         Self { member }
     }
 
