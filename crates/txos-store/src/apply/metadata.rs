@@ -1,0 +1,167 @@
+//! Steps 1 and 5: owner, mode, extended attributes, times.
+
+use super::{
+    Applier,
+    decide::{Setting, set},
+    locate::Spot,
+};
+use crate::{
+    Result,
+    plan::{Meta, Times},
+    sys::{self, Object},
+};
+
+const SET_ID: u32 = 0o6000;
+const CAPABILITY: &[u8] = b"security.capability";
+const ACL: &[u8] = b"system.posix_acl_access";
+
+impl Applier<'_> {
+    pub(super) fn file_metadata(&mut self) -> Result<()> {
+        let plan = self.plan;
+        let written: std::collections::HashSet<_> =
+            plan.writes.iter().map(|op| (op.area, &op.path)).collect();
+        for op in &plan.file_meta {
+            let mut object = None;
+            for spot in self.locator.spots(op.area, &op.path) {
+                let found = match &spot {
+                    Spot::Host(path) => Object::open(self.host(op.area), path)?,
+                    Spot::Stage(path) => Object::open(self.stage(op.area), path)?,
+                };
+                if let Some(found) = found.filter(|found| op.id.is(&found.attrs)) {
+                    object = Some(found);
+                    break;
+                }
+            }
+            self.metadata(op, object, written.contains(&(op.area, &op.path)))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn directory_metadata(&mut self) -> Result<()> {
+        let plan = self.plan;
+        for op in &plan.dir_meta {
+            let object = Object::open(self.host(op.area), &op.path)?
+                .filter(|found| op.id.is(&found.attrs));
+            // Names came and went in it: its times are ours to set.
+            self.metadata(op, object, true)?;
+        }
+        Ok(())
+    }
+
+    /// The owner first, since a change of it takes set-user-id bits and capabilities away; then
+    /// the mode; then attributes, of which ACLs agree with the mode; times last.
+    fn metadata(&mut self, op: &Meta, object: Option<Object>, disturbed: bool) -> Result<()> {
+        let Some(object) = object else {
+            self.keep(op.area, &op.path, "others have replaced or removed it", None);
+            return Ok(());
+        };
+        let mut theirs = Vec::new();
+        let mut owner_set = false;
+        if let Some(owner) = op.owner {
+            let now = (object.attrs.uid, object.attrs.gid);
+            match set(now == owner.before, now == owner.after, false) {
+                Setting::Done => {}
+                Setting::Set => {
+                    sys::step()?;
+                    object.chown(owner.after.0, owner.after.1)?;
+                    owner_set = true;
+                }
+                Setting::KeepTheirs => theirs.push("owner"),
+            }
+        }
+        self.mode(op, &object, owner_set, &mut theirs)?;
+        self.attributes(op, &object, owner_set || disturbed, &mut theirs)?;
+        if let Some(times) = op.times {
+            self.times(&times, &object, disturbed || owner_set, &mut theirs)?;
+        }
+        if !theirs.is_empty() {
+            let reason = format!("others have changed its {}", theirs.join(", "));
+            self.keep(op.area, &op.path, &reason, None);
+        }
+        Ok(())
+    }
+
+    fn mode(
+        &self,
+        op: &Meta,
+        object: &Object,
+        owner_set: bool,
+        theirs: &mut Vec<&'static str>,
+    ) -> Result<()> {
+        // A write or a change of the owner takes set-id bits away.
+        let now = object.attrs.perm;
+        let same = |value: u32| now == value || now == value & !SET_ID;
+        match op.perm {
+            Some(perm) => match set(same(perm.before), now == perm.after && !owner_set, owner_set || now == perm.after & !SET_ID) {
+                Setting::Done => Ok(()),
+                Setting::Set => {
+                    sys::step()?;
+                    object.chmod(perm.after)
+                }
+                Setting::KeepTheirs => {
+                    theirs.push("mode");
+                    Ok(())
+                }
+            },
+            // Not to be changed, but the change of the owner has just changed it.
+            None if owner_set && now & SET_ID != 0 => object.chmod(now),
+            None => Ok(()),
+        }
+    }
+
+    fn attributes(
+        &self,
+        op: &Meta,
+        object: &Object,
+        disturbed: bool,
+        theirs: &mut Vec<&'static str>,
+    ) -> Result<()> {
+        if op.xattrs.is_empty() {
+            return Ok(());
+        }
+        let now = object.xattrs()?;
+        for (name, value) in &op.xattrs {
+            let found = now.get(name);
+            let moved = match name.to_bytes() {
+                CAPABILITY => disturbed && found.is_none(),
+                ACL => op.perm.is_some(),
+                _ => false,
+            };
+            let before = found == value.before.as_ref();
+            match set(before, found == value.after.as_ref(), moved) {
+                Setting::Done => {}
+                Setting::Set => {
+                    sys::step()?;
+                    object.set_xattr(name, value.after.as_deref())?;
+                }
+                Setting::KeepTheirs => theirs.push("extended attributes"),
+            }
+        }
+        Ok(())
+    }
+
+    fn times(
+        &self,
+        times: &Times,
+        object: &Object,
+        disturbed: bool,
+        theirs: &mut Vec<&'static str>,
+    ) -> Result<()> {
+        let mut mtime = None;
+        if let Some(change) = times.mtime {
+            // A time that came about by itself never goes back behind a stranger's later change.
+            let want = if times.natural { change.before.max(change.after) } else { change.after };
+            let now = object.attrs.mtime;
+            match set(now == change.before, now == want, disturbed) {
+                Setting::Done => {}
+                Setting::Set => mtime = Some(want),
+                Setting::KeepTheirs => theirs.push("times"),
+            }
+        }
+        if mtime.is_none() && times.atime.is_none() {
+            return Ok(());
+        }
+        sys::step()?;
+        object.set_times(times.atime, mtime)
+    }
+}

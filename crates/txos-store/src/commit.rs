@@ -1,0 +1,270 @@
+//! From a delta to a commit: the sequence, and what may fail where.
+//!
+//! ```text
+//! stage           contents are where one rename puts them in place       may be refused
+//! flush           what is staged survives a power cut                    may be refused
+//! validate        without the pause: most conflicts are found here       may conflict
+//! pause           the domain stands still
+//! validate        what changed since, and every object that is written   may conflict
+//! commit record   from here on the transaction is committed
+//! apply           every operation was tried or examined before           finished by recovery
+//! resume
+//! checkpoint      targets are flushed, the record is dropped, space is reclaimed
+//! ```
+
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use txos_core::{Conflict, Stamp, TxId};
+
+use crate::{
+    Delta, ExclusiveLock, Result, StateDir, StoreError, TxDir,
+    apply::{Applier, Held, Kept},
+    journal::Journal,
+    plan::Plan,
+    stage, sys,
+    verify::{Expectation, verify},
+};
+
+/// What stands still while a commit validates and applies.
+pub trait Domain {
+    /// Stops all processes of the domain, and returns when they have stopped.
+    ///
+    /// # Errors
+    /// If that fails; the commit then does not take place.
+    fn pause(&mut self) -> Result<()>;
+
+    /// Lets them go on. Called once after each successful `pause`, whatever happened in between.
+    fn resume(&mut self);
+}
+
+/// A domain without processes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoDomain;
+
+impl Domain for NoDomain {
+    fn pause(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn resume(&mut self) {}
+}
+
+/// When a validation takes place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Before the pause: the whole workset.
+    Early,
+    /// Inside the pause: what may have changed since.
+    Paused,
+}
+
+/// Compares a workset with the stable system; gives what changed.
+pub type Validate<'a> = dyn FnMut(Phase) -> std::result::Result<(), Vec<Conflict>> + 'a;
+
+/// What a commit did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Committed {
+    /// How many operations it took.
+    pub operations: u64,
+    /// Where someone outside was faster, and what became of the transaction's version.
+    pub kept: Vec<Kept>,
+    /// How long outsiders could see a part of the changes only.
+    pub apply: Duration,
+    /// How long the domain stood still.
+    pub paused: Duration,
+    /// How long flushing took, in all.
+    pub flush: Duration,
+    /// The commit is decided and applied, but flushing or cleaning up afterwards failed for this
+    /// reason; recovery will do it.
+    pub unfinished: Option<String>,
+}
+
+/// A transaction that is ready to commit: all of it is staged, nothing of it is visible.
+#[derive(Debug)]
+pub struct Prepared<'s> {
+    state: &'s StateDir,
+    tx: TxDir,
+    plan: Plan,
+    held: Vec<Held>,
+    expectations: Vec<Expectation>,
+    fresh: usize,
+    flushed: bool,
+    /// What was read, as its keeper wrote it.
+    workset: Vec<u8>,
+}
+
+impl<'s> Prepared<'s> {
+    /// Stages `delta`, whose layers are those of `tx`. The layers are used up: contents are moved
+    /// where they are on the target's mount.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] or [`StoreError::NoSpace`] if an operation would fail;
+    /// [`StoreError::Conflict`] if an object that is written is gone. Nothing is visible then, and
+    /// `tx` is given up with all it holds.
+    pub fn stage(state: &'s StateDir, mut tx: TxDir, delta: Delta) -> Result<Prepared<'s>> {
+        let since =
+            std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        let made = Stamp { sec: since.as_secs() as i64, nsec: since.subsec_nanos() };
+        let staged = stage::stage(&mut tx, &delta, made)?;
+        let expectations = delta.drafts.into_iter().filter(|draft| !draft.is_empty());
+        let expectations = expectations.map(|draft| draft.expectation).collect();
+        Ok(Prepared {
+            state,
+            tx,
+            plan: staged.plan,
+            held: staged.held,
+            expectations,
+            fresh: staged.fresh,
+            flushed: false,
+            workset: Vec::new(),
+        })
+    }
+
+    /// Which transaction.
+    pub fn id(&self) -> TxId {
+        self.plan.tx
+    }
+
+    /// Its directory.
+    pub fn tx(&self) -> &TxDir {
+        &self.tx
+    }
+
+    /// Commits, in the sequence that the module describes. An empty delta validates and writes
+    /// nothing. On success the transaction's directory is gone.
+    ///
+    /// # Errors
+    /// [`StoreError::Conflict`]: nothing was done, and the call may be repeated.
+    /// [`StoreError::Unfinished`]: it is committed, but applying it failed; recovery goes on.
+    /// Otherwise nothing was done.
+    pub fn commit(
+        &mut self,
+        _lock: &ExclusiveLock,
+        validate: &mut Validate<'_>,
+        domain: &mut dyn Domain,
+        durable: bool,
+    ) -> Result<Committed> {
+        let mut report =
+            Committed { operations: self.plan.len() as u64, ..Committed::default() };
+        if self.plan.len() == 0 {
+            validate(Phase::Early).map_err(StoreError::Conflict)?;
+            self.state.discard(self.plan.tx)?;
+            return Ok(report);
+        }
+        let mut journal = Journal::open(self.state)?;
+        if durable && !self.flushed {
+            let start = Instant::now();
+            self.flush_staged()?;
+            report.flush += start.elapsed();
+        }
+        validate(Phase::Early).map_err(StoreError::Conflict)?;
+        let paused = Instant::now();
+        domain.pause()?;
+        let mut applier = Applier::new(&self.plan, self.state, self.tx.tree(), &self.held);
+        let decided = self.decide(validate, &mut journal, durable, &mut applier);
+        let applied = match decided {
+            Ok(()) => {
+                let start = Instant::now();
+                let applied = match &mut applier {
+                    Ok(applier) => applier.run(),
+                    Err(_) => Ok(()),
+                };
+                report.apply = start.elapsed();
+                applied
+            }
+            Err(error) => {
+                domain.resume();
+                return Err(error);
+            }
+        };
+        domain.resume();
+        report.paused = paused.elapsed();
+        applied.map_err(|cause| StoreError::Unfinished { cause: Box::new(cause) })?;
+        let applier = applier?;
+        let start = Instant::now();
+        let finished = self.checkpoint(&applier, &mut journal, durable);
+        report.flush += start.elapsed();
+        report.unfinished = finished.err().map(|error| error.to_string());
+        report.kept = applier.into_kept();
+        Ok(report)
+    }
+
+    /// Validates inside the pause, and writes the commit record.
+    fn decide(
+        &self,
+        validate: &mut Validate<'_>,
+        journal: &mut Journal,
+        durable: bool,
+        applier: &mut Result<Applier<'_>>,
+    ) -> Result<()> {
+        validate(Phase::Paused).map_err(StoreError::Conflict)?;
+        let conflicts = verify(&self.expectations)?;
+        if !conflicts.is_empty() {
+            return Err(StoreError::Conflict(conflicts));
+        }
+        if applier.is_err() {
+            return std::mem::replace(applier, Err(StoreError::Poisoned)).map(drop);
+        }
+        journal.commit(&self.plan, durable)
+    }
+
+    fn checkpoint(
+        &self,
+        applier: &Applier<'_>,
+        journal: &mut Journal,
+        durable: bool,
+    ) -> Result<()> {
+        if durable {
+            applier.flush()?;
+        }
+        journal.done(self.plan.tx, true)?;
+        for stage in &self.tx.meta.stages {
+            crate::recover::remove_stage(stage)?;
+        }
+        self.state.discard(self.plan.tx)
+    }
+
+    /// Flushes what is staged. Few objects are flushed by themselves where the file system takes
+    /// their names along (as ext4, xfs, btrfs and f2fs do with a file that is new); else all.
+    fn flush_staged(&mut self) -> Result<()> {
+        const FEW: usize = 8;
+        for area in &self.plan.areas {
+            if area.stage != self.tx.path() {
+                sys::flush_file_system(&txos_host::Tree::open(&area.stage)?)?;
+            }
+        }
+        let tree = self.tx.tree();
+        if self.fresh > FEW || !sys::flush_takes_names(tree)? {
+            sys::flush_file_system(tree)?;
+        } else {
+            let staged = self.plan.puts.iter().filter(|put| {
+                self.plan.areas[put.area as usize].stage == self.tx.path()
+            });
+            for put in staged {
+                sys::flush_tree(tree, &put.staged)?;
+            }
+            for write in &self.plan.writes {
+                sys::flush_tree(tree, &write.source)?;
+            }
+        }
+        self.flushed = true;
+        Ok(())
+    }
+
+    /// Gives the transaction up: nothing of it was visible, and nothing of it is left.
+    ///
+    /// # Errors
+    /// If something that is staged cannot be removed.
+    pub fn abort(self) -> Result<()> {
+        for stage in &self.tx.meta.stages {
+            crate::recover::remove_stage(stage)?;
+        }
+        self.tx.remove(self.state)
+    }
+
+    /// What was kept with [`Prepared::keep`].
+    pub fn workset(&self) -> &[u8] {
+        &self.workset
+    }
+}

@@ -1,0 +1,335 @@
+//! Comparing a copied-up file with the stable one, block by block.
+
+use std::os::fd::AsFd;
+
+use rustix::{
+    fs::{SeekFrom, seek},
+    io::{Errno, pread},
+};
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+
+use crate::plan::{BLOCK, Run, WriteSpec, zero};
+
+const CHUNK: u64 = 64 * BLOCK;
+/// A tail that is cut off is hashed up to this size; reading more would cost what `O_TRUNC` saves.
+const TAIL: u64 = 1 << 20;
+
+/// What must be written so that a file of `before_size` bytes open as `before` becomes `after`.
+///
+/// # Errors
+/// What `pread(2)` gives.
+pub(crate) fn compare(
+    before: impl AsFd,
+    before_size: u64,
+    after: impl AsFd,
+    after_size: u64,
+) -> Result<WriteSpec, Errno> {
+    let mut runs: Vec<Run> = Vec::new();
+    let mut rest = Xxh3::new();
+    let (mut old, mut new) = (Vec::new(), Vec::new());
+    let mut offset = 0;
+    while let Some(start) = next_data(&before, before_size, &after, after_size, offset)? {
+        if start >= after_size {
+            break;
+        }
+        let length = CHUNK.min(after_size - start);
+        read_lens(&after, start, length, &mut new)?;
+        read_lens(&before, start, length, &mut old)?;
+        let common = before_size.min(after_size);
+        for (index, (was, is)) in
+            old.chunks(BLOCK as usize).zip(new.chunks(BLOCK as usize)).enumerate()
+        {
+            let number = start / BLOCK + index as u64;
+            if was == is {
+                let kept = common.saturating_sub(number * BLOCK).min(is.len() as u64) as usize;
+                add_rest(&mut rest, number, &is[..kept]);
+                continue;
+            }
+            let hashes = (xxh3_64(was), xxh3_64(is));
+            match runs.last_mut() {
+                Some(run) if run.first + run.hashes.len() as u64 == number => {
+                    run.hashes.push(hashes);
+                }
+                _ => runs.push(Run { first: number, hashes: vec![hashes] }),
+            }
+        }
+        offset = (start + length).next_multiple_of(BLOCK);
+    }
+    let tail = tail(&before, before_size, after_size)?;
+    Ok(WriteSpec { before_size, after_size, runs, rest: rest.digest(), tail })
+}
+
+/// What state a file is in that [`compare`] gave `spec` for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ContentState {
+    /// Nothing was written yet.
+    Before,
+    /// All was written.
+    After,
+    /// Each block is as before or as after: our own write was interrupted.
+    Torn,
+    /// Someone else wrote.
+    Foreign,
+}
+
+/// Examines a file of `size` bytes.
+///
+/// # Errors
+/// What `pread(2)` gives.
+pub(crate) fn examine(
+    file: impl AsFd,
+    size: u64,
+    spec: &WriteSpec,
+) -> Result<ContentState, Errno> {
+    if size != spec.before_size && size != spec.after_size {
+        return Ok(ContentState::Foreign);
+    }
+    let mut listed = spec.runs.iter().flat_map(|run| {
+        run.hashes.iter().enumerate().map(|(at, hashes)| (run.first + at as u64, *hashes))
+    });
+    let mut next = listed.next();
+    let mut rest = Xxh3::new();
+    let (mut any_before, mut any_after) = (false, false);
+    let common = spec.before_size.min(spec.after_size);
+    let mut buffer = Vec::new();
+    let mut offset = 0;
+    loop {
+        // The next block that holds data, or that is listed.
+        let data = data_from(&file, size, offset)?.map(|at| at / BLOCK * BLOCK);
+        let start = match (data, next.map(|(number, _)| number * BLOCK)) {
+            (Some(data), Some(block)) => data.min(block),
+            (Some(start), None) | (None, Some(start)) => start,
+            (None, None) => break,
+        };
+        if start >= spec.after_size {
+            break;
+        }
+        let length = CHUNK.min(spec.after_size - start);
+        read_lens(&file, start, length, &mut buffer)?;
+        for (index, block) in buffer.chunks(BLOCK as usize).enumerate() {
+            let number = start / BLOCK + index as u64;
+            match next {
+                Some((wanted, (before, after))) if wanted == number => {
+                    next = listed.next();
+                    let hash = xxh3_64(block);
+                    any_before |= hash == before;
+                    any_after |= hash == after;
+                    if hash != before && hash != after {
+                        return Ok(ContentState::Foreign);
+                    }
+                }
+                _ => {
+                    let kept = common.saturating_sub(number * BLOCK).min(block.len() as u64);
+                    add_rest(&mut rest, number, &block[..kept as usize]);
+                }
+            }
+        }
+        offset = (start + length).next_multiple_of(BLOCK);
+    }
+    if rest.digest() != spec.rest {
+        return Ok(ContentState::Foreign);
+    }
+    if size == spec.before_size && size != spec.after_size {
+        if tail(&file, spec.before_size, spec.after_size)? != spec.tail {
+            return Ok(ContentState::Foreign);
+        }
+        return Ok(if any_after { ContentState::Torn } else { ContentState::Before });
+    }
+    // The size is the new one. Where it was the old one too, untouched blocks are `before`.
+    let resized = spec.before_size != spec.after_size;
+    Ok(match (any_before, any_after) {
+        (false, _) => ContentState::After,
+        (true, false) if !resized => ContentState::Before,
+        (true, _) => ContentState::Torn,
+    })
+}
+
+/// The first offset from `offset` on, a multiple of the block, at whose block either file has data.
+fn next_data(
+    one: impl AsFd,
+    one_size: u64,
+    other: impl AsFd,
+    other_size: u64,
+    offset: u64,
+) -> Result<Option<u64>, Errno> {
+    let first = data_from(one, one_size, offset)?;
+    let second = data_from(other, other_size, offset)?;
+    let next = match (first, second) {
+        (Some(first), Some(second)) => Some(first.min(second)),
+        (first, second) => first.or(second),
+    };
+    Ok(next.map(|at| at / BLOCK * BLOCK))
+}
+
+/// The first offset from `offset` on that is not in a hole.
+fn data_from(file: impl AsFd, size: u64, offset: u64) -> Result<Option<u64>, Errno> {
+    if offset >= size {
+        return Ok(None);
+    }
+    match seek(file, SeekFrom::Data(offset)) {
+        Ok(at) => Ok(Some(at)),
+        Err(Errno::NXIO) => Ok(None),
+        // A file system without holes.
+        Err(Errno::INVAL) => Ok(Some(offset)),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Whether the block at `offset` lies in a hole.
+pub(crate) fn in_hole(file: impl AsFd, size: u64, offset: u64) -> Result<bool, Errno> {
+    Ok(data_from(file, size, offset)?.is_none_or(|data| data >= offset + BLOCK))
+}
+
+/// Reads `length` bytes at `offset`; what the file lacks is zero.
+pub(crate) fn read_lens(
+    file: impl AsFd,
+    offset: u64,
+    length: u64,
+    buffer: &mut Vec<u8>,
+) -> Result<(), Errno> {
+    buffer.clear();
+    buffer.resize(length as usize, 0);
+    let mut done = 0;
+    while done < buffer.len() {
+        match pread(&file, &mut buffer[done..], offset + done as u64) {
+            Ok(0) => break,
+            Ok(count) => done += count,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
+fn add_rest(rest: &mut Xxh3, number: u64, block: &[u8]) {
+    if !zero(block) {
+        rest.update(&number.to_le_bytes());
+        rest.update(block);
+    }
+}
+
+fn tail(file: impl AsFd, before_size: u64, after_size: u64) -> Result<Option<u64>, Errno> {
+    let length = before_size.saturating_sub(after_size);
+    if length == 0 || length > TAIL {
+        return Ok(None);
+    }
+    let mut buffer = Vec::new();
+    read_lens(file, after_size, length, &mut buffer)?;
+    Ok(Some(xxh3_64(&buffer)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs::File, io::Write as _, os::unix::fs::FileExt};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn file(bytes: &[u8]) -> File {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
+        file
+    }
+
+    fn spec(before: &[u8], after: &[u8]) -> WriteSpec {
+        let (old, new) = (file(before), file(after));
+        compare(&old, before.len() as u64, &new, after.len() as u64).unwrap()
+    }
+
+    fn state(now: &[u8], spec: &WriteSpec) -> ContentState {
+        examine(file(now), now.len() as u64, spec).unwrap()
+    }
+
+    #[test]
+    fn only_blocks_that_differ_are_listed() {
+        let before = vec![1; 5 * BLOCK as usize];
+        let mut after = before.clone();
+        after[BLOCK as usize * 2 + 5] = 9;
+        let spec = spec(&before, &after);
+        assert_eq!(spec.runs.len(), 1);
+        assert_eq!((spec.runs[0].first, spec.runs[0].hashes.len()), (2, 1));
+    }
+
+    #[test]
+    fn holes_are_not_read() {
+        let (old, new) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
+        let size = 1 << 40;
+        for file in [&old, &new] {
+            file.set_len(size).unwrap();
+        }
+        new.write_at(b"x", size / 2).unwrap();
+        let spec = compare(&old, size, &new, size).unwrap();
+        assert_eq!(spec.runs.len(), 1);
+        assert_eq!(examine(&old, size, &spec).unwrap(), ContentState::Before);
+        assert_eq!(examine(&new, size, &spec).unwrap(), ContentState::After);
+        old.write_at(b"y", 77 * BLOCK).unwrap();
+        assert_eq!(examine(&old, size, &spec).unwrap(), ContentState::Foreign);
+    }
+
+    /// A few blocks, few distinct ones, of any length.
+    fn content() -> impl Strategy<Value = Vec<u8>> {
+        (prop::collection::vec(0u8..3, 0..5), 0usize..BLOCK as usize).prop_map(|(blocks, odd)| {
+            let mut bytes: Vec<u8> =
+                blocks.iter().flat_map(|byte| vec![*byte; BLOCK as usize]).collect();
+            bytes.truncate(bytes.len().saturating_sub(odd));
+            bytes
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn before_and_after_are_told_apart(before in content(), after in content()) {
+            let spec = spec(&before, &after);
+            prop_assert_eq!(spec.is_empty(), before == after);
+            if before != after {
+                prop_assert_eq!(state(&before, &spec), ContentState::Before);
+                prop_assert_eq!(state(&after, &spec), ContentState::After);
+            }
+        }
+
+        #[test]
+        fn any_interruption_is_seen_as_torn_or_an_end(
+            before in content(), after in content(), resized: bool, mask: u8,
+        ) {
+            let spec = spec(&before, &after);
+            let listed: Vec<u64> = spec
+                .runs
+                .iter()
+                .flat_map(|run| run.first..run.first + run.hashes.len() as u64)
+                .collect();
+            // A growing file is extended first, a shrinking one cut last.
+            let extended = after.len() > before.len() && (resized || mask != 0);
+            let mut now = before.clone();
+            if extended {
+                now.resize(after.len(), 0);
+            }
+            let mut written = 0;
+            for (at, number) in listed.iter().enumerate() {
+                if mask >> (at % 8) & 1 == 1 {
+                    let start = (*number * BLOCK) as usize;
+                    let end = (start + BLOCK as usize).min(after.len());
+                    now[start..end].copy_from_slice(&after[start..end]);
+                    written += 1;
+                }
+            }
+            if after.len() < before.len() && resized && written == listed.len() {
+                now.truncate(after.len());
+            }
+            prop_assert_ne!(state(&now, &spec), ContentState::Foreign);
+            if now == after {
+                prop_assert!(matches!(state(&now, &spec), ContentState::After));
+            }
+        }
+
+        #[test]
+        fn a_foreign_byte_is_seen(before in content(), after in content(), at: prop::sample::Index) {
+            let spec = spec(&before, &after);
+            prop_assume!(!before.is_empty());
+            let mut now = before.clone();
+            let at = at.index(now.len());
+            now[at] = 77;
+            prop_assert_eq!(state(&now, &spec), ContentState::Foreign);
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! What changed in an object that stays the same: content, owner, mode, attributes, times.
+
+use std::{os::fd::OwnedFd, path::Path};
+
+use rustix::fs::OFlags;
+use txos_core::{Attrs, FileKind, Stamp};
+use txos_host::{Tree, XattrSet};
+
+use super::{change::AttrChange, content::compare, marks::hidden_by_view, walk::Reader};
+use crate::{
+    Result, StoreError, names,
+    plan::{Change, Meta, Times, WriteSpec},
+    sys::Object,
+};
+
+/// The shadow side of a comparison.
+pub(super) struct ShadowView<'a> {
+    pub attrs: &'a Attrs,
+    pub xattrs: &'a XattrSet,
+    /// What the transaction saw of the stable object; what is there now where that is not known.
+    pub seen: &'a Attrs,
+}
+
+/// Compares the content of a file of the stable system with its shadow's.
+pub(super) fn content(
+    host: &Tree,
+    path: &Path,
+    host_attrs: &Attrs,
+    shadow: &Path,
+    shadow_attrs: &Attrs,
+) -> Result<Option<WriteSpec>> {
+    let before = open_quietly(host, path)
+        .map_err(|errno| StoreError::io("read", host.at().join(path), errno))?;
+    let after = rustix::fs::open(
+        shadow,
+        OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+        rustix::fs::Mode::empty(),
+    )
+    .map_err(|errno| StoreError::io("read", shadow, errno))?;
+    let spec = compare(&before, host_attrs.size, &after, shadow_attrs.size)
+        .map_err(|errno| StoreError::io("read", shadow, errno))?;
+    Ok((!spec.is_empty()).then_some(spec))
+}
+
+fn open_quietly(host: &Tree, path: &Path) -> Result<OwnedFd, rustix::io::Errno> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    match host.open_at(path, flags | OFlags::NOATIME) {
+        Err(rustix::io::Errno::PERM) => host.open_at(path, flags),
+        other => other,
+    }
+}
+
+/// Compares all but the content. `path` is where the object is now (original) and `at` the path
+/// that the [`Meta`] shall name. `touched` says that the transaction made or removed names in it,
+/// or wrote its content, so that applying moves its time.
+pub(super) fn metadata(
+    reader: &Reader<'_>,
+    path: &Path,
+    at: &Path,
+    shadow: &ShadowView<'_>,
+    touched: bool,
+) -> Result<(Option<Meta>, Vec<AttrChange>)> {
+    let Some(object) = Object::open(reader.host, path)? else {
+        return Err(super::changed_outside(&reader.point.join(path), "it is gone"));
+    };
+    let (now, seen, after) = (&object.attrs, shadow.seen, shadow.attrs);
+    let mut shown = Vec::new();
+    let owner = ((after.uid, after.gid) != (seen.uid, seen.gid)).then(|| {
+        let change = Change { before: (now.uid, now.gid), after: (after.uid, after.gid) };
+        shown.push(AttrChange::Owner { before: change.before, after: change.after });
+        change
+    });
+    let perm = (after.kind != FileKind::Symlink && after.perm != seen.perm).then(|| {
+        shown.push(AttrChange::Mode { before: now.perm, after: after.perm });
+        Change { before: now.perm, after: after.perm }
+    });
+    let prefix = reader.options.privilege.xattr_prefix();
+    let mut xattrs = Vec::new();
+    let old = object.xattrs()?;
+    for (name, value) in shadow.xattrs {
+        if old.get(name) != Some(value) {
+            let change = Change { before: old.get(name).cloned(), after: Some(value.clone()) };
+            xattrs.push((name.clone(), change));
+        }
+    }
+    for (name, value) in &old {
+        if !shadow.xattrs.contains_key(name) && !hidden_by_view(name, prefix) {
+            xattrs.push((name.clone(), Change { before: Some(value.clone()), after: None }));
+        }
+    }
+    shown.extend(xattrs.iter().map(|(name, change)| AttrChange::Xattr {
+        name: names::escape(name.to_bytes()),
+        set: change.after.is_some(),
+    }));
+    let times = times(now, seen, after, touched, reader.options.started);
+    if let Some(Times { mtime: Some(change), natural: false, .. }) = times
+        && change.before != change.after
+        && !touched
+    {
+        shown.push(AttrChange::Modified { before: change.before, after: change.after });
+    }
+    let meta = Meta {
+        area: 0,
+        path: at.to_owned(),
+        id: now.id.into(),
+        kind: now.kind,
+        owner,
+        perm,
+        xattrs,
+        times,
+    };
+    let empty = meta.owner.is_none()
+        && meta.perm.is_none()
+        && meta.xattrs.is_empty()
+        && meta.times.is_none();
+    Ok(((!empty).then_some(meta), shown))
+}
+
+/// Which times to set. A time before the transaction's begin was asked for (`utimensat(2)`); a
+/// later one has come about by itself, or might as well have.
+fn times(
+    now: &Attrs,
+    seen: &Attrs,
+    after: &Attrs,
+    touched: bool,
+    started: Stamp,
+) -> Option<Times> {
+    let moved = after.mtime != seen.mtime;
+    let mtime = (moved || touched).then_some(Change { before: now.mtime, after: after.mtime });
+    let atime = (after.atime != seen.atime && (moved || after.atime < started))
+        .then_some(after.atime);
+    let natural = after.kind == FileKind::Dir && moved && after.mtime >= started;
+    (mtime.is_some() || atime.is_some()).then_some(Times { atime, mtime, natural })
+}

@@ -1,0 +1,89 @@
+use std::ffi::{CStr, CString};
+
+use txos_host::XattrSet;
+
+use super::fid::{self, OriginMark};
+
+/// What the overlay notes about a shadow object in extended attributes of its own.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Marks {
+    /// It was copied up.
+    pub origin: Option<OriginMark>,
+    /// A directory that hides what the stable directory of its name holds.
+    pub opaque: bool,
+    /// A directory (or metadata-only copy) that was renamed: its stable path.
+    pub redirect: Option<Vec<u8>>,
+    /// Only metadata was copied up.
+    pub metacopy: bool,
+    /// Flags of `chattr(1)` that the view shows: `i`, `a`.
+    pub protected: Vec<u8>,
+    /// Names of all attributes of the overlay that are on it.
+    pub own: Vec<CString>,
+    /// The `origin` attribute could not be understood.
+    pub unknown_origin: bool,
+}
+
+/// Parts the attributes of a shadow object: the overlay's own, and those that the view shows.
+///
+/// An attribute that the view shows as `PREFIXname` is kept by the overlay as
+/// `PREFIXoverlay.name` ("escaped"); it comes back under its own name.
+pub(crate) fn part(raw: XattrSet, prefix: &str) -> (Marks, XattrSet) {
+    let mut marks = Marks::default();
+    let mut shown = XattrSet::new();
+    for (name, value) in raw {
+        let Some(own) = name.to_bytes().strip_prefix(prefix.as_bytes()) else {
+            shown.insert(name, value);
+            continue;
+        };
+        if let Some(plain) = own.strip_prefix(b"overlay.") {
+            if let Ok(unescaped) = CString::new([prefix.as_bytes(), plain].concat()) {
+                shown.insert(unescaped, value);
+            }
+            marks.own.push(name);
+            continue;
+        }
+        match own {
+            b"origin" => match fid::parse(&value) {
+                Some(origin) => marks.origin = Some(origin),
+                None => marks.unknown_origin = true,
+            },
+            b"opaque" => marks.opaque = value.first() == Some(&b'y'),
+            b"redirect" => marks.redirect = Some(value),
+            b"metacopy" => marks.metacopy = true,
+            b"protattr" => marks.protected = value,
+            _ => {}
+        }
+        marks.own.push(name);
+    }
+    (marks, shown)
+}
+
+/// Whether the view cannot show an attribute of the stable system, so that its absence in the
+/// shadow says nothing.
+pub(crate) fn hidden_by_view(name: &CStr, prefix: &str) -> bool {
+    name.to_bytes().starts_with(prefix.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escaped_names_come_back_and_own_ones_do_not() {
+        let raw: XattrSet = [
+            (c"trusted.overlay.opaque", &b"y"[..]),
+            (c"trusted.overlay.overlay.opaque", b"mine"),
+            (c"trusted.overlay.impure", b"y"),
+            (c"trusted.other", b"1"),
+            (c"user.overlay.opaque", b"2"),
+        ]
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value.to_vec()))
+        .collect();
+        let (marks, shown) = part(raw, "trusted.overlay.");
+        assert!(marks.opaque && marks.origin.is_none());
+        assert_eq!(marks.own.len(), 3);
+        let names: Vec<_> = shown.keys().map(|name| name.to_str().unwrap()).collect();
+        assert_eq!(names, ["trusted.other", "trusted.overlay.opaque", "user.overlay.opaque"]);
+    }
+}

@@ -1,0 +1,262 @@
+//! The plan as bytes (docs/journal.md has the same as a table).
+//!
+//! ```text
+//! plan    = tx:u64 boot:16 made:stamp areas:[area] writes:[write] file_meta:[meta]
+//!           removes:[remove] moves:[move] puts:[put] links:[link] dir_meta:[meta]
+//! area    = point:path fs stage:path
+//! fs      = uuid:?16 fsid:u64 dev:u64 magic:u64 root:ident
+//! write   = area:u32 path ident source:path before:u64 after:u64 runs:[run] rest:u64 tail:?u64
+//! run     = first:u64 hashes:[u64 u64]
+//! remove  = area:u32 path ident dir:flag
+//! move    = area:u32 from:path to:path ident dir:flag slot:?path replaces:?ident
+//! put     = area:u32 staged:path to:path ident dir:flag replaces:?ident
+//! link    = area:u32 from:path to:path ident slot:path replaces:?ident
+//! meta    = area:u32 path ident kind:u32 owner:?(u32 u32 u32 u32) perm:?(u32 u32)
+//!           xattrs:[name ?blob ?blob] times:?times
+//! times   = atime:?stamp mtime:?(stamp stamp) natural:flag
+//! ident   = ino:u64 birth:stamp       stamp = seconds:u64 nanoseconds:u32
+//! path    = blob    name = blob       blob = length:u32 bytes
+//! [x]     = count:u32 x…              ?x = 0 or 1:u8, then x if 1     flag = 0 or 1:u8
+//! ```
+
+use txos_core::{FileKind, TxId};
+
+use super::codec::{Decoded, Decoder, Encoder, Malformed};
+use crate::{
+    plan::{Area, Change, Link, Meta, Move, Plan, Put, Remove, Run, Times, Write, WriteSpec},
+    sys::FsIdentity,
+};
+
+pub(crate) fn encode(plan: &Plan) -> Vec<u8> {
+    let mut to = Encoder::default();
+    to.u64(plan.tx.0);
+    to.raw(&plan.boot);
+    to.stamp(plan.made);
+    to.list(&plan.areas, encode_area);
+    to.list(&plan.writes, encode_write);
+    to.list(&plan.file_meta, encode_meta);
+    to.list(&plan.removes, |to, op| {
+        to.u32(op.area);
+        to.path(&op.path);
+        to.ident(op.id);
+        to.bool(op.dir);
+    });
+    to.list(&plan.moves, |to, op| {
+        to.u32(op.area);
+        to.path(&op.from);
+        to.path(&op.to);
+        to.ident(op.id);
+        to.bool(op.dir);
+        to.option(op.slot.as_deref(), Encoder::path);
+        to.option(op.replaces, Encoder::ident);
+    });
+    to.list(&plan.puts, |to, op| {
+        to.u32(op.area);
+        to.path(&op.staged);
+        to.path(&op.to);
+        to.ident(op.id);
+        to.bool(op.dir);
+        to.option(op.replaces, Encoder::ident);
+    });
+    to.list(&plan.links, |to, op| {
+        to.u32(op.area);
+        to.path(&op.from);
+        to.path(&op.to);
+        to.ident(op.id);
+        to.path(&op.slot);
+        to.option(op.replaces, Encoder::ident);
+    });
+    to.list(&plan.dir_meta, encode_meta);
+    to.bytes
+}
+
+pub(crate) fn decode(bytes: &[u8]) -> Decoded<Plan> {
+    let mut from = Decoder::new(bytes);
+    let plan = Plan {
+        tx: TxId(from.u64()?),
+        boot: from.id()?,
+        made: from.stamp()?,
+        areas: from.list(decode_area)?,
+        writes: from.list(decode_write)?,
+        file_meta: from.list(decode_meta)?,
+        removes: from.list(|from| {
+            Ok(Remove {
+                area: from.u32()?,
+                path: from.path(false)?,
+                id: from.ident()?,
+                dir: from.bool()?,
+            })
+        })?,
+        moves: from.list(|from| {
+            Ok(Move {
+                area: from.u32()?,
+                from: from.path(false)?,
+                to: from.path(false)?,
+                id: from.ident()?,
+                dir: from.bool()?,
+                slot: from.option(|from| from.path(false))?,
+                replaces: from.option(Decoder::ident)?,
+            })
+        })?,
+        puts: from.list(|from| {
+            Ok(Put {
+                area: from.u32()?,
+                staged: from.path(false)?,
+                to: from.path(false)?,
+                id: from.ident()?,
+                dir: from.bool()?,
+                replaces: from.option(Decoder::ident)?,
+            })
+        })?,
+        links: from.list(|from| {
+            Ok(Link {
+                area: from.u32()?,
+                from: from.path(false)?,
+                to: from.path(false)?,
+                id: from.ident()?,
+                slot: from.path(false)?,
+                replaces: from.option(Decoder::ident)?,
+            })
+        })?,
+        dir_meta: from.list(decode_meta)?,
+    };
+    from.end()?;
+    check_areas(&plan)?;
+    Ok(plan)
+}
+
+fn check_areas(plan: &Plan) -> Decoded<()> {
+    let mut areas = (plan.writes.iter().map(|op| op.area))
+        .chain(plan.file_meta.iter().chain(&plan.dir_meta).map(|op| op.area))
+        .chain(plan.removes.iter().map(|op| op.area))
+        .chain(plan.moves.iter().map(|op| op.area))
+        .chain(plan.puts.iter().map(|op| op.area))
+        .chain(plan.links.iter().map(|op| op.area));
+    if areas.any(|area| area as usize >= plan.areas.len()) {
+        return Err(Malformed("an operation names an area that is not listed"));
+    }
+    Ok(())
+}
+
+fn encode_area(to: &mut Encoder, area: &Area) {
+    to.path(&area.point);
+    to.option(area.fs.uuid, |to, uuid| to.raw(&uuid));
+    to.u64(area.fs.fsid);
+    to.u64(area.fs.dev);
+    to.u64(area.fs.magic);
+    to.u64(area.fs.root_ino);
+    to.stamp(area.fs.root_birth);
+    to.path(&area.stage);
+}
+
+fn decode_area(from: &mut Decoder<'_>) -> Decoded<Area> {
+    Ok(Area {
+        point: from.path(true)?,
+        fs: FsIdentity {
+            uuid: from.option(Decoder::id)?,
+            fsid: from.u64()?,
+            dev: from.u64()?,
+            magic: from.u64()?,
+            root_ino: from.u64()?,
+            root_birth: from.stamp()?,
+        },
+        stage: from.path(true)?,
+    })
+}
+
+fn encode_write(to: &mut Encoder, op: &Write) {
+    to.u32(op.area);
+    to.path(&op.path);
+    to.ident(op.id);
+    to.path(&op.source);
+    to.u64(op.spec.before_size);
+    to.u64(op.spec.after_size);
+    to.list(&op.spec.runs, |to, run| {
+        to.u64(run.first);
+        to.list(&run.hashes, |to, (before, after)| {
+            to.u64(*before);
+            to.u64(*after);
+        });
+    });
+    to.u64(op.spec.rest);
+    to.option(op.spec.tail, Encoder::u64);
+}
+
+fn decode_write(from: &mut Decoder<'_>) -> Decoded<Write> {
+    Ok(Write {
+        area: from.u32()?,
+        path: from.path(false)?,
+        id: from.ident()?,
+        source: from.path(false)?,
+        spec: WriteSpec {
+            before_size: from.u64()?,
+            after_size: from.u64()?,
+            runs: from.list(|from| {
+                Ok(Run {
+                    first: from.u64()?,
+                    hashes: from.list(|from| Ok((from.u64()?, from.u64()?)))?,
+                })
+            })?,
+            rest: from.u64()?,
+            tail: from.option(Decoder::u64)?,
+        },
+    })
+}
+
+fn encode_meta(to: &mut Encoder, op: &Meta) {
+    to.u32(op.area);
+    to.path(&op.path);
+    to.ident(op.id);
+    to.u32(op.kind.mode_bits());
+    to.option(op.owner, |to, owner| {
+        for id in [owner.before.0, owner.before.1, owner.after.0, owner.after.1] {
+            to.u32(id);
+        }
+    });
+    to.option(op.perm, |to, perm| {
+        to.u32(perm.before);
+        to.u32(perm.after);
+    });
+    to.list(&op.xattrs, |to, (name, value)| {
+        to.blob(name.to_bytes());
+        to.option(value.before.as_deref(), Encoder::blob);
+        to.option(value.after.as_deref(), Encoder::blob);
+    });
+    to.option(op.times, |to, times| {
+        to.option(times.atime, Encoder::stamp);
+        to.option(times.mtime, |to, mtime| {
+            to.stamp(mtime.before);
+            to.stamp(mtime.after);
+        });
+        to.bool(times.natural);
+    });
+}
+
+fn decode_meta(from: &mut Decoder<'_>) -> Decoded<Meta> {
+    Ok(Meta {
+        area: from.u32()?,
+        path: from.path(false)?,
+        id: from.ident()?,
+        kind: FileKind::from_mode(from.u32()?).ok_or(Malformed("a type is unknown"))?,
+        owner: from.option(|from| {
+            Ok(Change {
+                before: (from.u32()?, from.u32()?),
+                after: (from.u32()?, from.u32()?),
+            })
+        })?,
+        perm: from.option(|from| Ok(Change { before: from.u32()?, after: from.u32()? }))?,
+        xattrs: from.list(|from| {
+            let name = from.name()?;
+            let mut value = || from.option(|from| from.blob().map(<[u8]>::to_vec));
+            Ok((name, Change { before: value()?, after: value()? }))
+        })?,
+        times: from.option(|from| {
+            Ok(Times {
+                atime: from.option(Decoder::stamp)?,
+                mtime: from
+                    .option(|from| Ok(Change { before: from.stamp()?, after: from.stamp()? }))?,
+                natural: from.bool()?,
+            })
+        })?,
+    })
+}

@@ -1,0 +1,234 @@
+//! Copying to the target's mount, where the layer is on another one.
+
+use std::{
+    collections::HashMap,
+    os::fd::AsFd,
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    fs::{
+        AtFlags, FileType, Mode, OFlags, SeekFrom, fallocate, linkat, mkdirat, mknodat, openat,
+        readlinkat, seek, symlinkat,
+    },
+    io::{Errno, pread, pwrite},
+};
+use txos_core::{Attrs, FileKind};
+use txos_host::{Tree, read_listing};
+
+use crate::{
+    Result, StoreError, TxDir,
+    delta::Draft,
+    sys::{self, Object},
+};
+
+/// Makes a stage directory on the mount of `host`, and says in the transaction's directory where
+/// it is before it is there.
+pub(super) fn stage_directory(tx: &mut TxDir, host: &Tree, draft: &Draft) -> Result<PathBuf> {
+    let mut random = [0; 8];
+    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())
+        .map_err(|errno| StoreError::io("get random bytes for", host.at(), errno))?;
+    let name = format!(".txos-{}-{:016x}", tx.meta.id, u64::from_le_bytes(random));
+    for dir in candidates(draft) {
+        let at = dir.join(&name);
+        let path = host.at().join(&at);
+        tx.meta.stages.push(path.clone());
+        tx.save()?;
+        match sys::make_dirs(host, &at) {
+            Ok(()) => {
+                sys::make_dirs(host, &at.join("stage"))?;
+                return Ok(path);
+            }
+            Err(StoreError::Io { errno: Errno::ACCESS | Errno::PERM, .. }) => {
+                tx.meta.stages.pop();
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    let reason = "no directory of the file system can be written to stage the changes in";
+    Err(StoreError::refused(&draft.point, reason, "put the state directory on this file system"))
+}
+
+/// The mount point, and below it the directories that hold targets, outermost first.
+fn candidates(draft: &Draft) -> Vec<PathBuf> {
+    let mut dirs = vec![PathBuf::new()];
+    let targets = (draft.puts.iter().map(|op| &op.rel))
+        .chain(draft.moves.iter().map(|op| &op.from))
+        .chain(draft.links.iter().map(|op| &op.from))
+        .chain(draft.writes.iter().map(|op| &op.path));
+    if let Some(target) = targets.into_iter().next() {
+        let mut above: Vec<PathBuf> = target.ancestors().skip(1).map(Path::to_owned).collect();
+        above.pop();
+        dirs.extend(above.into_iter().rev());
+    }
+    dirs
+}
+
+/// What was copied already: hard links among new files stay hard links.
+#[derive(Default)]
+pub(super) struct Copied {
+    objects: HashMap<(u64, u64), PathBuf>,
+    count: usize,
+}
+
+impl Copied {
+    /// Copies `from` with all below it, and says where the copy is beneath `stage`.
+    pub(super) fn tree(
+        &mut self,
+        tx: &Tree,
+        from: &Path,
+        stage: &Tree,
+    ) -> Result<PathBuf> {
+        let top = Path::new("stage").join(format!("p{}", self.count));
+        self.count += 1;
+        self.tree_to(tx, from, stage, &top)?;
+        Ok(top)
+    }
+
+    fn tree_to(&mut self, tx: &Tree, from: &Path, stage: &Tree, top: &Path) -> Result<()> {
+        let mut pending = vec![(from.to_owned(), top.to_owned())];
+        let mut directories = Vec::new();
+        while let Some((from, to)) = pending.pop() {
+            let Some(object) = Object::open(tx, &from)? else { continue };
+            self.object(tx, &from, &object, stage, &to)?;
+            if object.attrs.kind == FileKind::Dir {
+                let failed = |errno| StoreError::io("read", tx.at().join(&from), errno);
+                let dir = tx.open_at(&from, OFlags::RDONLY | OFlags::DIRECTORY).map_err(failed)?;
+                for entry in read_listing(&dir).map_err(failed)?.entries {
+                    pending.push((from.join(&entry.name), to.join(&entry.name)));
+                }
+                directories.push((to, object));
+            }
+        }
+        // Modes and times of directories last: filling them needs the one and moves the other.
+        for (to, like) in directories.iter().rev() {
+            if let Some(new) = Object::open(stage, to)? {
+                dress(&new, like)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn object(
+        &mut self,
+        tx: &Tree,
+        from: &Path,
+        like: &Object,
+        stage: &Tree,
+        to: &Path,
+    ) -> Result<()> {
+        let shown = stage.at().join(to);
+        let failed = |errno| StoreError::io("copy to", &shown, errno);
+        let (dir, name) = stage.parent(to)?;
+        let attrs = &like.attrs;
+        let key = (attrs.id.dev, attrs.id.ino);
+        if attrs.nlink > 1 && attrs.kind != FileKind::Dir {
+            if let Some(first) = self.objects.get(&key) {
+                let (first_dir, first_name) = stage.parent(first)?;
+                return linkat(&first_dir, first_name, &dir, name, AtFlags::empty())
+                    .map_err(failed);
+            }
+            self.objects.insert(key, to.to_owned());
+        }
+        let node = |kind| mknodat(&dir, name, kind, Mode::RUSR | Mode::WUSR, attrs.rdev);
+        match attrs.kind {
+            FileKind::Dir => mkdirat(&dir, name, Mode::RWXU).map_err(failed)?,
+            FileKind::File => {
+                let flags = OFlags::RDONLY | OFlags::NOFOLLOW;
+                let source = tx
+                    .open_at(from, flags)
+                    .map_err(|errno| StoreError::io("read", tx.at().join(from), errno))?;
+                let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+                let target =
+                    openat(&dir, name, flags, Mode::RUSR | Mode::WUSR).map_err(failed)?;
+                copy_content(&source, &target, attrs).map_err(failed)?;
+            }
+            FileKind::Symlink => {
+                let (from_dir, from_name) = tx.parent(from)?;
+                let link = readlinkat(&from_dir, from_name, Vec::new()).map_err(failed)?;
+                symlinkat(&*link, &dir, name).map_err(failed)?;
+            }
+            FileKind::Fifo => node(FileType::Fifo).map_err(failed)?,
+            FileKind::Socket => node(FileType::Socket).map_err(failed)?,
+            FileKind::CharDevice => node(FileType::CharacterDevice).map_err(failed)?,
+            FileKind::BlockDevice => node(FileType::BlockDevice).map_err(failed)?,
+        }
+        if attrs.kind == FileKind::Dir {
+            return Ok(());
+        }
+        match Object::open(stage, to)? {
+            Some(new) => dress(&new, like),
+            None => Err(failed(Errno::NOENT)),
+        }
+    }
+}
+
+/// Copies what is at `from`, with all below it, to the free name `to` elsewhere.
+pub(crate) fn copy_tree(tree: &Tree, from: &Path, target: &Tree, to: &Path) -> Result<()> {
+    Copied::default().tree_to(tree, from, target, to)
+}
+
+/// Gives a copy owner, mode, attributes and times of its original: the owner first, since a change
+/// of it takes set-user-id bits and capabilities away; the times last.
+fn dress(new: &Object, like: &Object) -> Result<()> {
+    if (new.attrs.uid, new.attrs.gid) != (like.attrs.uid, like.attrs.gid) {
+        new.chown(like.attrs.uid, like.attrs.gid)?;
+    }
+    new.chmod(like.attrs.perm)?;
+    for (name, value) in like.xattrs()? {
+        new.set_xattr(&name, Some(&value))?;
+    }
+    new.set_times(Some(like.attrs.atime), Some(like.attrs.mtime))
+}
+
+/// Copies the data of a file and leaves its holes out.
+fn copy_content(source: impl AsFd, target: impl AsFd, attrs: &Attrs) -> Result<(), Errno> {
+    rustix::fs::ftruncate(&target, attrs.size)?;
+    if attrs.blocks.saturating_mul(512) >= attrs.size && attrs.size > 0 {
+        // Not sparse: the space is there before the first byte is copied. Not all file systems can.
+        match fallocate(&target, rustix::fs::FallocateFlags::empty(), 0, attrs.size) {
+            Err(Errno::NOTSUP) | Ok(()) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    let mut buffer = vec![0; 1 << 20];
+    let mut at = 0;
+    while at < attrs.size {
+        let start = match seek(&source, SeekFrom::Data(at)) {
+            Ok(start) => start,
+            Err(Errno::NXIO) => return Ok(()),
+            Err(Errno::INVAL) => at,
+            Err(errno) => return Err(errno),
+        };
+        let end = seek(&source, SeekFrom::Hole(start)).unwrap_or(attrs.size).min(attrs.size);
+        at = start;
+        while at < end {
+            let wanted = buffer.len().min((end - at) as usize);
+            let read = match pread(&source, &mut buffer[..wanted], at) {
+                Ok(0) => return Ok(()),
+                Ok(count) => count,
+                Err(Errno::INTR) => continue,
+                Err(errno) => return Err(errno),
+            };
+            write_all(&target, &buffer[..read], at)?;
+            at += read as u64;
+        }
+    }
+    Ok(())
+}
+
+/// Writes all of `bytes` at `offset`.
+pub(crate) fn write_all(target: impl AsFd, mut bytes: &[u8], mut offset: u64) -> Result<(), Errno> {
+    while !bytes.is_empty() {
+        match pwrite(&target, bytes, offset) {
+            Ok(0) => return Err(Errno::IO),
+            Ok(count) => {
+                bytes = &bytes[count..];
+                offset += count as u64;
+            }
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}

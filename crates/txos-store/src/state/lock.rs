@@ -1,0 +1,171 @@
+//! Who may change the state directory.
+
+use std::{
+    fmt,
+    fs::{File, OpenOptions},
+    io::{Read, Seek, Write},
+    ops::ControlFlow,
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+    thread,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use rustix::{
+    fs::{FlockOperation, flock},
+    io::Errno,
+};
+use serde::{Deserialize, Serialize};
+use txos_core::TxId;
+
+use super::StateDir;
+use crate::{Result, StoreError, names};
+
+/// Who holds the lock of a state directory, as the holder says.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// Its transaction, once it has one.
+    pub id: Option<TxId>,
+    /// Its process id.
+    pub pid: u32,
+    /// What it runs.
+    pub command: String,
+    /// Since when, in seconds since 1970.
+    pub since: u64,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.id {
+            Some(id) => write!(f, "transaction {id}")?,
+            None => f.write_str("txos")?,
+        }
+        if self.pid != 0 {
+            write!(f, " (process {})", self.pid)?;
+        }
+        if !self.command.is_empty() {
+            write!(f, ": {}", names::escape(self.command.as_bytes()))?;
+        }
+        Ok(())
+    }
+}
+
+/// The exclusive lock of a state directory, held until it is dropped or its last process ends.
+///
+/// A child that is forked without an exec holds it too: as long as a part of a transaction lives,
+/// the transaction is not taken for dead.
+#[derive(Debug)]
+pub struct ExclusiveLock {
+    file: File,
+    holder: Holder,
+}
+
+impl ExclusiveLock {
+    /// Says for which transaction the lock is held now.
+    ///
+    /// # Errors
+    /// If the lock file cannot be written.
+    pub fn set_transaction(&mut self, id: Option<TxId>) -> Result<()> {
+        self.holder.id = id;
+        self.announce()
+    }
+
+    fn announce(&mut self) -> Result<()> {
+        let text = serde_json::to_vec(&self.holder).unwrap_or_default();
+        let write = |file: &mut File| {
+            file.set_len(0)?;
+            file.rewind()?;
+            file.write_all(&text)
+        };
+        write(&mut self.file)
+            .map_err(|error| StoreError::std("write", "the lock file", &error))
+    }
+}
+
+impl StateDir {
+    /// Takes the lock if nobody holds it.
+    ///
+    /// # Errors
+    /// [`StoreError::Busy`] with the holder if someone does.
+    pub fn try_lock(&self, command: &str) -> Result<ExclusiveLock> {
+        let path = self.path.join("lock");
+        let mut file = open_lock(&path)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => {
+                let mut text = String::new();
+                // A holder that is just announcing itself is anonymous for a moment.
+                let _ = file.read_to_string(&mut text);
+                let holder = serde_json::from_str(&text).unwrap_or_default();
+                return Err(StoreError::Busy(Box::new(holder)));
+            }
+            Err(errno) => return Err(StoreError::io("lock", &path, errno)),
+        }
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let pid = std::process::id();
+        let holder = Holder { id: None, pid, command: command.to_owned(), since };
+        let mut lock = ExclusiveLock { file, holder };
+        lock.announce()?;
+        Ok(lock)
+    }
+
+    /// Takes the lock, waiting for its holder. `waiting` is called at once when someone holds it
+    /// and then about ten times a second, and ends the wait by `Break`.
+    ///
+    /// # Errors
+    /// [`StoreError::Cancelled`] if `waiting` ended the wait; otherwise as [`StateDir::try_lock`].
+    pub fn lock_exclusive(
+        &self,
+        command: &str,
+        mut waiting: impl FnMut(&Holder) -> ControlFlow<()>,
+    ) -> Result<ExclusiveLock> {
+        loop {
+            match self.try_lock(command) {
+                Err(StoreError::Busy(holder)) => {
+                    if waiting(&holder).is_break() {
+                        return Err(StoreError::Cancelled(holder));
+                    }
+                }
+                other => return other,
+            }
+            thread::sleep(Duration::from_millis(100));
+        }
+    }
+}
+
+pub(super) fn open_lock(path: &Path) -> Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path)
+        .map_err(|error| StoreError::std("open", path, &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Privilege;
+
+    #[test]
+    fn the_second_learns_who_the_first_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::open(dir.path().join("s"), Privilege::Root).unwrap();
+        let mut first = state.try_lock("make install").unwrap();
+        first.set_transaction(Some(TxId(7))).unwrap();
+        let mut calls = 0;
+        let error = state
+            .lock_exclusive("other", |holder| {
+                calls += 1;
+                assert_eq!((holder.id, holder.pid), (Some(TxId(7)), std::process::id()));
+                assert_eq!(holder.command, "make install");
+                if calls == 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            })
+            .unwrap_err();
+        assert!(matches!(error, StoreError::Cancelled(_)));
+        drop(first);
+        state.try_lock("third").unwrap();
+    }
+}

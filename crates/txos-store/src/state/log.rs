@@ -1,0 +1,88 @@
+//! How transactions ended: one line of JSON each, only ever appended.
+
+use std::{
+    fs::{self, OpenOptions},
+    io::{self, Write},
+    os::unix::fs::OpenOptionsExt,
+};
+
+use serde::{Deserialize, Serialize};
+use txos_core::TxId;
+
+use super::StateDir;
+use crate::{Result, StoreError};
+
+/// How a transaction ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Outcome {
+    /// Its delta was applied.
+    Committed,
+    /// It was given up by its command, its user or a signal.
+    Aborted,
+    /// It was given up because of what others changed.
+    Conflicted,
+    /// Its process died before the commit was decided; recovery removed what was left.
+    Discarded,
+    /// Its process died after the commit was decided; recovery finished it.
+    Recovered,
+    /// txos itself failed.
+    Failed,
+}
+
+/// One line of the log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogEntry {
+    /// Which transaction.
+    pub id: TxId,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// What it ran, as words for a person.
+    pub command: String,
+    /// When it began, in milliseconds since 1970.
+    pub started_ms: u64,
+    /// When it ended, in milliseconds since 1970.
+    pub ended_ms: u64,
+    /// Exit status of the command, where it ended by itself.
+    pub status: Option<i32>,
+    /// How many times it was started again.
+    pub retries: u32,
+    /// How many objects it changed.
+    pub changes: u64,
+    /// More, where there is more to say.
+    pub note: String,
+}
+
+impl StateDir {
+    /// Adds a line to the log. It is not flushed: the journal, not the log, decides.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn log(&self, entry: &LogEntry) -> Result<()> {
+        let path = self.path.join("log");
+        let mut line = serde_json::to_vec(entry).unwrap_or_default();
+        line.push(b'\n');
+        OpenOptions::new()
+            .create(true)
+            .append(true)
+            .mode(0o600)
+            .open(&path)
+            .and_then(|mut file| file.write_all(&line))
+            .map_err(|error| StoreError::std("write", &path, &error))
+    }
+
+    /// All lines of the log, oldest first; a line that a crash tore is left out.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn history(&self) -> Result<Vec<LogEntry>> {
+        let path = self.path.join("log");
+        match fs::read_to_string(&path) {
+            Ok(text) => {
+                Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(error) => Err(StoreError::std("read", &path, &error)),
+        }
+    }
+}

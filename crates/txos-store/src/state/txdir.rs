@@ -1,0 +1,260 @@
+//! The directory of one transaction.
+
+use std::{
+    fs::{self, DirBuilder, File},
+    io,
+    os::unix::fs::DirBuilderExt,
+    path::{Path, PathBuf},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+use txos_core::{Attrs, Stamp, TxId};
+use txos_host::Tree;
+
+use super::{ExclusiveLock, StateDir, lock::open_lock};
+use crate::{Result, StoreError, names, sys};
+
+/// One overlay of a view: what it covers, and where its changes are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Layer {
+    /// Mount point on the host.
+    #[serde(with = "names::path")]
+    pub point: PathBuf,
+    /// Upper directory of the overlay.
+    #[serde(with = "names::path")]
+    pub upper: PathBuf,
+    /// Work directory of the overlay.
+    #[serde(with = "names::path")]
+    pub work: PathBuf,
+    /// The mount point's attributes as the view took them over at its beginning.
+    pub root: Attrs,
+}
+
+/// How far a transaction is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TxState {
+    /// Its command runs, or it is about to commit or abort.
+    Running,
+    /// It waits for a decision (`txos commit`, `txos abort`), also across reboots.
+    Prepared,
+}
+
+/// What is kept about a transaction while it has a directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TxMeta {
+    /// Which transaction.
+    pub id: TxId,
+    /// How far it is.
+    pub state: TxState,
+    /// What it runs, as words for a person.
+    pub command: String,
+    /// Process id of its manager.
+    pub pid: u32,
+    /// When it began; kept across retries.
+    pub started: Stamp,
+    /// Exit status of its command, once that has ended.
+    pub status: Option<i32>,
+    /// How many times it was started again.
+    pub retries: u32,
+    /// Its layers, the one at `/` first.
+    pub layers: Vec<Layer>,
+    /// Stage directories outside this one.
+    #[serde(with = "names::paths", default)]
+    pub stages: Vec<PathBuf>,
+}
+
+/// A transaction as others see it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TxStatus {
+    /// What it says of itself.
+    pub meta: TxMeta,
+    /// Whether a process of it is alive. One that is neither alive nor prepared was left by a
+    /// crash.
+    pub alive: bool,
+}
+
+/// The open directory of a transaction, locked while this lives.
+#[derive(Debug)]
+pub struct TxDir {
+    /// What is kept about it; [`TxDir::save`] writes it.
+    pub meta: TxMeta,
+    path: PathBuf,
+    tree: Tree,
+    _lock: File,
+}
+
+impl TxDir {
+    /// Makes the directory of a new transaction `id`, removing what another of that id left.
+    ///
+    /// # Errors
+    /// If it cannot be created.
+    pub fn create(state: &StateDir, _lock: &ExclusiveLock, id: TxId, command: &str) -> Result<TxDir> {
+        state.discard(id)?;
+        let path = state.path().join(StateDir::tx_path(id));
+        make(&path)?;
+        make(&path.join("layers"))?;
+        make(&path.join("spill"))?;
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let started = Stamp { sec: since.as_secs() as i64, nsec: since.subsec_nanos() };
+        let meta = TxMeta {
+            id,
+            state: TxState::Running,
+            command: command.to_owned(),
+            pid: std::process::id(),
+            started,
+            status: None,
+            retries: 0,
+            layers: Vec::new(),
+            stages: Vec::new(),
+        };
+        let dir = Self::locked(path, meta)?;
+        dir.save()?;
+        Ok(dir)
+    }
+
+    /// Opens the directory of an existing transaction that no process holds.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] if there is none or a process holds it.
+    pub fn open(state: &StateDir, id: TxId) -> Result<TxDir> {
+        let path = state.path().join(StateDir::tx_path(id));
+        let Some(meta) = read_meta(&path)? else {
+            let reason = format!("there is no transaction {id}");
+            return Err(StoreError::refused(path, reason, "see txos ps and txos log"));
+        };
+        Self::locked(path, meta)
+    }
+
+    fn locked(path: PathBuf, meta: TxMeta) -> Result<TxDir> {
+        let lock = open_lock(&path.join("lock"))?;
+        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+            let reason = format!("transaction {} is held by process {}", meta.id, meta.pid);
+            return Err(StoreError::refused(path, reason, "wait for it, or end it"));
+        }
+        let tree = Tree::open(&path)?;
+        Ok(TxDir { meta, path, tree, _lock: lock })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A directory for what does not fit into memory (held output, standard input).
+    pub fn spill(&self) -> PathBuf {
+        self.path.join("spill")
+    }
+
+    pub(crate) fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    /// Makes an empty layer for the mount at `point` of the host, its upper directory like the
+    /// host's directory there in owner, mode, times and extended attributes.
+    ///
+    /// # Errors
+    /// If it cannot be created, or not made alike.
+    pub fn add_layer(&mut self, host: &Tree, point: &Path) -> Result<&Layer> {
+        let number = self.meta.layers.len().to_string();
+        let relative = Path::new("layers").join(number);
+        let base = self.path.join(&relative);
+        let (upper, work) = (base.join("upper"), base.join("work"));
+        for dir in [&base, &upper, &work] {
+            make(dir)?;
+        }
+        let Some(like) = sys::Object::open(host, point)? else {
+            return Err(StoreError::refused(point, "is no mount point any more", "try again"));
+        };
+        let Some(new) = sys::Object::open(&self.tree, &relative.join("upper"))? else {
+            return Err(StoreError::refused(upper, "vanished", "keep out of the state directory"));
+        };
+        if (new.attrs.uid, new.attrs.gid) != (like.attrs.uid, like.attrs.gid) {
+            // An ordinary user's view shows the owners that its user namespace maps.
+            match new.chown(like.attrs.uid, like.attrs.gid) {
+                Err(StoreError::Io { errno: rustix::io::Errno::PERM, .. }) => {}
+                other => other?,
+            }
+        }
+        new.chmod(like.attrs.perm)?;
+        for (name, value) in like.xattrs()? {
+            // What this caller may not set, the view could not set either.
+            match new.set_xattr(&name, Some(&value)) {
+                Err(StoreError::Io {
+                    errno: rustix::io::Errno::PERM | rustix::io::Errno::NOTSUP,
+                    ..
+                }) => {}
+                other => other?,
+            }
+        }
+        new.set_times(Some(like.attrs.atime), Some(like.attrs.mtime))?;
+        let layer = Layer { point: point.to_owned(), upper, work, root: like.attrs };
+        self.meta.layers.push(layer);
+        Ok(&self.meta.layers[self.meta.layers.len() - 1])
+    }
+
+    /// Empties all layers for another attempt.
+    ///
+    /// # Errors
+    /// If they cannot be removed.
+    pub fn clear_layers(&mut self) -> Result<()> {
+        for name in ["layers", "stage"] {
+            sys::remove_tree(&self.tree, Path::new(name))?;
+        }
+        make(&self.path.join("layers"))?;
+        self.meta.layers.clear();
+        Ok(())
+    }
+
+    /// Writes `meta`.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn save(&self) -> Result<()> {
+        let file = self.path.join("meta.json");
+        let aside = self.path.join("meta.new");
+        let text = serde_json::to_vec_pretty(&self.meta).unwrap_or_default();
+        fs::write(&aside, text)
+            .and_then(|()| fs::rename(&aside, &file))
+            .map_err(|error| StoreError::std("write", &file, &error))
+    }
+
+    /// Removes the directory with all that is in it.
+    ///
+    /// # Errors
+    /// If something in it cannot be removed.
+    pub fn remove(self, state: &StateDir) -> Result<()> {
+        state.discard(self.meta.id)
+    }
+}
+
+pub(super) fn status(state: &StateDir, id: TxId) -> Result<Option<TxStatus>> {
+    let path = state.path().join(StateDir::tx_path(id));
+    let Some(meta) = read_meta(&path)? else { return Ok(None) };
+    let alive = match File::open(path.join("lock")) {
+        Ok(lock) => flock(&lock, FlockOperation::NonBlockingLockShared).is_err(),
+        Err(_) => false,
+    };
+    Ok(Some(TxStatus { meta, alive }))
+}
+
+pub(super) fn read_meta(path: &Path) -> Result<Option<TxMeta>> {
+    let file = path.join("meta.json");
+    match fs::read(&file) {
+        Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|error| {
+            let remedy = "remove the transaction's directory if it is not wanted any more";
+            StoreError::damaged(&file, error.to_string(), remedy)
+        }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(StoreError::std("read", &file, &error)),
+    }
+}
+
+fn make(path: &Path) -> Result<()> {
+    DirBuilder::new()
+        .mode(0o700)
+        .create(path)
+        .map_err(|error| StoreError::std("create the directory", path, &error))
+}

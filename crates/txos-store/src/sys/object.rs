@@ -1,0 +1,162 @@
+use std::{
+    ffi::CStr,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    fs::{
+        AtFlags, Gid, Mode, OFlags, StatxAttributes, StatxFlags, Timespec, Timestamps, UTIME_OMIT,
+        Uid, XattrFlags, chmod, chownat, setxattr, statx, utimensat,
+    },
+    io::Errno,
+};
+use txos_core::{Attrs, FileKind, Stamp};
+use txos_host::{Tree, XattrSet, attrs_of};
+
+use crate::{Result, StoreError};
+
+/// One object, held by an `O_PATH` descriptor: what is examined is what is changed, whatever its
+/// names do meanwhile.
+pub(crate) struct Object {
+    fd: OwnedFd,
+    shown: PathBuf,
+    pub attrs: Attrs,
+}
+
+impl Object {
+    /// Opens what is at `path`, a last symbolic link itself; `None` if the name is absent.
+    pub(crate) fn open(tree: &Tree, path: &Path) -> Result<Option<Object>> {
+        let shown = tree.at().join(path);
+        match tree.open_at(path, OFlags::PATH | OFlags::NOFOLLOW) {
+            Ok(fd) => Self::from_fd(fd, shown).map(Some),
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+            Err(errno) => Err(StoreError::io("open", shown, errno)),
+        }
+    }
+
+    /// Takes an open object.
+    pub(crate) fn from_fd(fd: OwnedFd, shown: PathBuf) -> Result<Object> {
+        let attrs = attrs_of(&fd)
+            .map_err(|errno| StoreError::io("read the attributes of", &shown, errno))?;
+        Ok(Object { fd, shown, attrs })
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    pub(crate) fn shown(&self) -> &Path {
+        &self.shown
+    }
+
+    /// The magic link that leads to the object itself for calls that take only paths.
+    fn magic(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.fd.as_raw_fd()))
+    }
+
+    /// All extended attributes.
+    pub(crate) fn xattrs(&self) -> Result<XattrSet> {
+        // A trailing "." would be wrong for anything but a directory; the magic link itself must
+        // be followed, and then the object, if a symbolic link, must not.
+        read_xattrs_followed(&self.magic())
+            .map_err(|errno| StoreError::io("read the extended attributes of", &self.shown, errno))
+    }
+
+    /// Whether the object is immutable or may only be appended to (`chattr(1)`).
+    pub(crate) fn locked_by_attribute(&self) -> Result<Option<&'static str>> {
+        let stat = statx(&self.fd, c"", AtFlags::EMPTY_PATH, StatxFlags::empty())
+            .map_err(|errno| StoreError::io("read the attributes of", &self.shown, errno))?;
+        Ok(if stat.stx_attributes.contains(StatxAttributes::IMMUTABLE) {
+            Some("immutable")
+        } else if stat.stx_attributes.contains(StatxAttributes::APPEND) {
+            Some("append-only")
+        } else {
+            None
+        })
+    }
+
+    pub(crate) fn chown(&self, uid: u32, gid: u32) -> Result<()> {
+        chownat(
+            &self.fd,
+            c"",
+            Some(Uid::from_raw(uid)),
+            Some(Gid::from_raw(gid)),
+            AtFlags::EMPTY_PATH,
+        )
+        .map_err(|errno| StoreError::io("change the owner of", &self.shown, errno))
+    }
+
+    pub(crate) fn chmod(&self, perm: u32) -> Result<()> {
+        if self.attrs.kind == FileKind::Symlink {
+            return Ok(());
+        }
+        chmod(self.magic(), Mode::from_raw_mode(perm))
+            .map_err(|errno| StoreError::io("change the mode of", &self.shown, errno))
+    }
+
+    pub(crate) fn set_xattr(&self, name: &CStr, value: Option<&[u8]>) -> Result<()> {
+        let done = match value {
+            Some(value) => setxattr(self.magic(), name, value, XattrFlags::empty()),
+            None => match rustix::fs::removexattr(self.magic(), name) {
+                Err(Errno::NODATA) => Ok(()),
+                other => other,
+            },
+        };
+        done.map_err(|errno| StoreError::io("change an extended attribute of", &self.shown, errno))
+    }
+
+    /// Sets the times that are given.
+    pub(crate) fn set_times(&self, atime: Option<Stamp>, mtime: Option<Stamp>) -> Result<()> {
+        let times = Timestamps {
+            last_access: atime.map_or(omit(), stamp_to_timespec),
+            last_modification: mtime.map_or(omit(), stamp_to_timespec),
+        };
+        utimensat(&self.fd, c"", &times, AtFlags::EMPTY_PATH)
+            .map_err(|errno| StoreError::io("set the times of", &self.shown, errno))
+    }
+}
+
+fn omit() -> Timespec {
+    Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT }
+}
+
+/// A stamp as the kernel takes it.
+pub(crate) fn stamp_to_timespec(stamp: Stamp) -> Timespec {
+    Timespec { tv_sec: stamp.sec, tv_nsec: stamp.nsec.into() }
+}
+
+fn read_xattrs_followed(magic: &Path) -> Result<XattrSet, Errno> {
+    use rustix::fs::{getxattr, listxattr};
+    let list = match sized(|buffer| listxattr(magic, buffer)) {
+        Err(Errno::NOTSUP) => return Ok(XattrSet::new()),
+        other => other?,
+    };
+    let mut set = XattrSet::new();
+    for key in list.split_inclusive(|byte| *byte == 0) {
+        let Ok(key) = CStr::from_bytes_with_nul(key) else { continue };
+        match sized(|buffer| getxattr(magic, key, buffer)) {
+            Ok(value) => {
+                set.insert(key.to_owned(), value);
+            }
+            Err(Errno::NODATA | Errno::PERM | Errno::ACCESS) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(set)
+}
+
+/// Calls `read` with a buffer that grows until the value fits.
+fn sized(mut read: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {
+    let mut buffer = vec![0; 256];
+    loop {
+        match read(&mut buffer) {
+            Ok(length) => {
+                buffer.truncate(length);
+                return Ok(buffer);
+            }
+            Err(Errno::RANGE) if buffer.len() < 1 << 20 => buffer.resize(buffer.len() * 8, 0),
+            Err(errno) => return Err(errno),
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! The whole way, over real overlays: what a commit leaves must be what the same operations leave
+//! natively.
+
+mod cases;
+mod world;
