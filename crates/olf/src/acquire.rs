@@ -171,11 +171,13 @@ impl Write<'_, '_> {
     /// Acquire: the former owner's stores come before ours. Release: the log record comes before the
     /// slot, for `recover`. The release fence pairs with the acquire fence of `copy`: whoever sees one
     /// of our pointers in this slot sees that its epoch has changed as well.
-    pub(crate) fn take<const K: usize>(&self, node: &Node<K>, (i, x): (usize, u64)) -> Option<usize> {
+    pub(crate) fn take<const K: usize>(
+        &self,
+        node: &Node<K>,
+        (i, x): (usize, u64),
+    ) -> Option<usize> {
         let s = &self.member.section;
-        node.epochs[i]
-            .compare_exchange(x, s.my, Ordering::AcqRel, Ordering::Relaxed)
-            .ok()?;
+        node.epochs[i].compare_exchange(x, s.my, Ordering::AcqRel, Ordering::Relaxed).ok()?;
         fence(Ordering::Release);
         node.attempt[i].store(s.attempt, Ordering::Relaxed);
         Some(i)

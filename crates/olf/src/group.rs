@@ -182,12 +182,8 @@ impl<'g> Domain<'g> {
         // Acquire and release: whoever acts on `R` inherits all that the scans behind it have seen.
         let mut r = self.counters.read.0.load(Ordering::Acquire);
         while r < low {
-            match self.counters.read.0.compare_exchange(
-                r,
-                low,
-                Ordering::AcqRel,
-                Ordering::Acquire,
-            ) {
+            match self.counters.read.0.compare_exchange(r, low, Ordering::AcqRel, Ordering::Acquire)
+            {
                 Ok(_) => return true,
                 Err(now) => r = now,
             }

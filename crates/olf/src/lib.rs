@@ -40,7 +40,7 @@ pub use member::Member;
 pub use node::Node;
 pub use place::Place;
 pub use read::Read;
-pub use typed::{Chain, Double, Link, List, Single};
-pub use write::{End, Write};
 #[cfg(all(feature = "alloc", not(any(loom, shuttle))))]
 pub use shelf::{Entry, Handle, Item, ListId, Shelf, ShelfIter, ShelfRead, ShelfWrite};
+pub use typed::{Chain, Double, Link, List, Single};
+pub use write::{End, Write};

@@ -67,12 +67,8 @@ pub(crate) fn invalidate(records: &[Record], my: u64) {
             // Anybody may do this for a dead owner, hence the exchange. Release: the slot's next owner
             // writes to it after us.
             if at.load(Ordering::Relaxed) == my {
-                let _ = at.compare_exchange(
-                    my,
-                    my | INACTIVE,
-                    Ordering::Release,
-                    Ordering::Relaxed,
-                );
+                let _ =
+                    at.compare_exchange(my, my | INACTIVE, Ordering::Release, Ordering::Relaxed);
                 // Only a writer that died in the middle of its commit has left its hint behind.
                 // SAFETY: as for the epochs.
                 let newest = unsafe { &*record.newest.load(Ordering::Relaxed) };

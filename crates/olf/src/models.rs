@@ -57,10 +57,16 @@ impl<const K: usize> World<K> {
             let head = Place::from(head);
             let (mut at, mut forwards, mut backwards) = (head, 0, 0);
             // SAFETY (both): the world outlives all sections.
-            while { at = unsafe { r.next(at) }; at != head } {
+            while {
+                at = unsafe { r.next(at) };
+                at != head
+            } {
                 forwards += 1;
             }
-            while { at = unsafe { r.prev(at) }; at != head } {
+            while {
+                at = unsafe { r.prev(at) };
+                at != head
+            } {
                 backwards += 1;
             }
             assert_eq!(forwards, backwards);

@@ -178,11 +178,7 @@ fn clear(d: Domain<'_>, i: usize) -> bool {
         // Reported after this call had looked; the next call ends it.
         return false;
     }
-    if seat
-        .state
-        .compare_exchange(FAILED, CLEARING, Ordering::AcqRel, Ordering::Relaxed)
-        .is_err()
-    {
+    if seat.state.compare_exchange(FAILED, CLEARING, Ordering::AcqRel, Ordering::Relaxed).is_err() {
         return false;
     }
     d.counters.mirror.note(i, Published::Reading, INACTIVE);
@@ -194,4 +190,109 @@ fn clear(d: Domain<'_>, i: usize) -> bool {
     // Release pairs with the acquire of the next `join`.
     seat.state.store(FREE, Ordering::Release);
     true
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    //! Deaths inside of a call: each store that a section makes to shared memory, one by one.
+
+    use super::*;
+    use crate::place::Place;
+    use crate::write::{Write, claim};
+    use crate::{Error, Node};
+
+    type Small = Group<4, 8>;
+
+    /// How far the dead writer got.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum Death {
+        BeforeClaim,
+        AfterClaim,
+        Logged,
+        Taken,
+        Copied,
+        Hinted,
+        Committed,
+    }
+
+    const DEATHS: [Death; 7] = [
+        Death::BeforeClaim,
+        Death::AfterClaim,
+        Death::Logged,
+        Death::Taken,
+        Death::Copied,
+        Death::Hinted,
+        Death::Committed,
+    ];
+
+    fn die(member: &mut Member<'_>, node: &Node, how: Death) {
+        let d = member.d;
+        let own = member.published();
+        match how {
+            Death::BeforeClaim => own.writing.store(CLAIMING, Ordering::Relaxed),
+            Death::AfterClaim => {
+                claim(d, own);
+                own.writing.store(CLAIMING, Ordering::Relaxed);
+            }
+            _ => {
+                let mut w = Write::begin(member);
+                let my = w.epoch();
+                if how == Death::Logged {
+                    w.log(node, crate::seat::UNCLAIMED, my).unwrap();
+                } else if how == Death::Taken {
+                    w.log(node, crate::seat::UNCLAIMED, my).unwrap();
+                    w.take(node, (2, 1)).unwrap();
+                } else {
+                    w.unlink(Place::from(node)).unwrap();
+                }
+                if how == Death::Hinted || how == Death::Committed {
+                    let n = w.section().logged;
+                    log::announce(&d.log(w.member.seat)[..n], my);
+                }
+                if how == Death::Committed {
+                    d.counters.committed.0.store(my, Ordering::Release);
+                }
+                w.leave_open();
+            }
+        }
+    }
+
+    #[test]
+    #[allow(unsafe_code)] // Linking, and reports of deaths.
+    fn death_at_every_step() {
+        for how in DEATHS {
+            let (group, head, node) = (Small::new(), Node::<4>::new(), Node::<4>::new());
+            let mut m = group.join().unwrap();
+            // SAFETY: the nodes outlive the members.
+            m.write(|w| unsafe { w.link_after(Place::from(&head), Place::from(&node)) }).unwrap();
+            let mut dead = group.join().unwrap();
+            die(&mut dead, &node, how);
+            let seat = dead.seat;
+            core::mem::forget(dead);
+            // SAFETY: the member is forgotten.
+            unsafe { group.report_failed(seat) };
+            assert_eq!(m.recover(), 1, "{how:?}");
+            let r = m.read();
+            // SAFETY: the nodes outlive the members.
+            let linked = unsafe { r.next(Place::from(&head)) } != Place::from(&head);
+            drop(r);
+            assert_eq!(linked, how != Death::Committed, "{how:?}: half a section is visible");
+            // All goes on: as many sections as would use up the slots several times over.
+            for _ in 0..6 {
+                if linked {
+                    m.write(|w| w.unlink(Place::from(&node))).unwrap();
+                }
+                // SAFETY: as above.
+                m.write(|w| unsafe { w.link_after(Place::from(&head), Place::from(&node)) })
+                    .unwrap();
+                if !linked {
+                    m.write(|w| w.unlink(Place::from(&node))).unwrap();
+                }
+            }
+            if linked {
+                m.write(|w| w.unlink(Place::from(&node))).unwrap();
+            }
+            assert!(matches!(m.write(|w| w.unlink(Place::from(&node))), Err(Error::NotLinked)));
+        }
+    }
 }

@@ -84,9 +84,8 @@ fn singly_linked() {
         Ok::<_, Error>(())
     })
     .unwrap();
-    let see = |m: &mut Member<'_>| -> Vec<u32> {
-        m.read().iter_chain(&chain).map(|t| t.id).collect()
-    };
+    let see =
+        |m: &mut Member<'_>| -> Vec<u32> { m.read().iter_chain(&chain).map(|t| t.id).collect() };
     assert_eq!(see(&mut m), [1, 0, 2]);
     assert_eq!(
         m.write(|w| unsafe { w.chain_front(&chain, &things[2]) }),
@@ -154,7 +153,8 @@ fn bad_use_is_refused() {
     let mut stranger = strange.join().unwrap();
     assert_eq!(push(&mut stranger, &list, &things[6]), Err(Error::Foreign));
     // SAFETY: as in `push`.
-    let too_many = m.write(|w| things[1..6].iter().try_for_each(|t| unsafe { w.push_back(&list, t) }));
+    let too_many =
+        m.write(|w| things[1..6].iter().try_for_each(|t| unsafe { w.push_back(&list, t) }));
     assert_eq!(too_many, Err(Error::LogFull));
     assert_eq!(ids(&mut m, &list), [0]);
     let second = group.join().unwrap();

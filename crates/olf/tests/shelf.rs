@@ -56,7 +56,8 @@ fn entries_outlive_their_handles_and_die_with_their_lists() {
     handle.collect();
     assert_eq!(alive.load(Ordering::SeqCst), 3, "it still is on the other list");
     drop(handle);
-    let survivor = shelf.join().unwrap().write(|w| w.front(A).map(|i| i.map(|i| i.entry()))).unwrap();
+    let survivor =
+        shelf.join().unwrap().write(|w| w.front(A).map(|i| i.map(|i| i.entry()))).unwrap();
     drop(shelf);
     assert_eq!(alive.load(Ordering::SeqCst), 1);
     drop(survivor);
@@ -116,7 +117,9 @@ fn dropped_in_the_closure_aborted_panicked_refused() {
         })
     }));
     assert!(panicked.is_err());
-    handle.write(|w| Ok::<_, Error>(assert_eq!(w.remove(0, &fresh()), Err(Error::NotLinked)))).unwrap();
+    handle
+        .write(|w| Ok::<_, Error>(assert_eq!(w.remove(0, &fresh()), Err(Error::NotLinked))))
+        .unwrap();
     let on = fresh();
     handle.write(|w| w.push_back(A, &on)).unwrap();
     // The refusal is swallowed; the count must not be.

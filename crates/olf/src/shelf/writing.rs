@@ -16,9 +16,7 @@ pub struct ShelfWrite<'w, 'm, 's, T, const LINKS: usize, const K: usize> {
     pub(super) unlinked: &'w mut Vec<NonNull<Held<T, LINKS, K>>>,
 }
 
-impl<'w, T: Send + Sync, const LINKS: usize, const K: usize>
-    ShelfWrite<'w, '_, '_, T, LINKS, K>
-{
+impl<'w, T: Send + Sync, const LINKS: usize, const K: usize> ShelfWrite<'w, '_, '_, T, LINKS, K> {
     /// Puts an entry at the front of a list.
     ///
     /// # Errors

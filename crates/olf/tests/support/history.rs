@@ -106,9 +106,8 @@ impl<const K: usize> World<K> {
     fn read(&self, member: &mut Member<'_>) -> Event {
         let began = self.tick();
         let r = member.read();
-        let look = || -> State {
-            self.lists.iter().map(|l| r.iter(l).map(|i| i.id).collect()).collect()
-        };
+        let look =
+            || -> State { self.lists.iter().map(|l| r.iter(l).map(|i| i.id).collect()).collect() };
         let state = look();
         for (list, forward) in self.lists.iter().zip(&state) {
             let mut back: Vec<usize> = r.iter_rev(list).map(|i| i.id).collect();
@@ -158,7 +157,11 @@ impl<const K: usize> World<K> {
                     let front = dice.roll(2) == 0;
                     let (list, it) = (&self.lists[to], &self.items[item]);
                     w.remove(list, it)?;
-                    if front { w.push_front(list, it)? } else { w.push_back(list, it)? }
+                    if front {
+                        w.push_front(list, it)?
+                    } else {
+                        w.push_back(list, it)?
+                    }
                     Ok(Step::Move { item, to, front })
                 }
                 1 => {

@@ -1,0 +1,166 @@
+//! A thread dies at each step of its section; the others undo it and go on.
+//!
+//! Death is a section that is left open for good. The steps inside of one call are in `recover`'s own
+//! unit tests.
+
+#![cfg(not(any(loom, shuttle)))]
+#![allow(unsafe_code)] // Intrusive nodes, and reports of deaths.
+
+use olf::{Error, Group, List, Member, Node};
+
+struct Thing {
+    id: u32,
+    node: Node<3>,
+}
+
+olf::link!(Things: Double<3> of Thing => node);
+
+struct World {
+    group: Group<8, 16>,
+    lists: [List<Things, 3>; 2],
+    things: Vec<Thing>,
+}
+
+impl World {
+    fn new() -> Self {
+        let things = (0..4).map(|id| Thing { id, node: Node::new() }).collect();
+        let world = Self { group: Group::new(), lists: [List::new(), List::new()], things };
+        let mut m = world.group.join().unwrap();
+        for t in &world.things {
+            // SAFETY: the world outlives its members and is emptied before it goes.
+            m.write(|w| unsafe { w.push_back(&world.lists[0], t) }).unwrap();
+        }
+        drop(m);
+        world
+    }
+
+    fn see(&self, m: &mut Member<'_>) -> [Vec<u32>; 2] {
+        let r = m.read();
+        self.lists.each_ref().map(|l| r.iter(l).map(|t| t.id).collect())
+    }
+
+    fn bury(&self, dead: Member<'_>) {
+        let seat = dead.seat();
+        std::mem::forget(dead);
+        // SAFETY: the member is forgotten, so nothing can use it.
+        unsafe { self.group.report_failed(seat) };
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        let mut m = self.group.join().unwrap();
+        for t in &self.things {
+            m.write(|w| w.remove(&self.lists[0], t)).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_writer_dies_after_any_number_of_operations() {
+    for steps in 0..=4 {
+        let world = World::new();
+        let mut dead = world.group.join().unwrap();
+        // SAFETY (both): the world outlives its members; nothing is used after the section.
+        let mut w = unsafe { dead.begin() };
+        for t in &world.things[..steps] {
+            unsafe { w.move_to_back(&world.lists[1], t).unwrap() };
+        }
+        w.leave_open();
+        world.bury(dead);
+        let mut m = world.group.join().unwrap();
+        let others = std::thread::scope(|s| {
+            // A younger writer that waits for the dead one's nodes until somebody helps.
+            let younger = s.spawn(|| {
+                let mut m = world.group.join().unwrap();
+                // SAFETY: as above.
+                m.write(|w| unsafe { w.move_to_back(&world.lists[1], &world.things[3]) }).unwrap();
+                world.see(&mut m)
+            });
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            assert_eq!(m.recover(), 1, "after {steps} steps");
+            younger.join().unwrap()
+        });
+        assert_eq!(others, [vec![0, 1, 2], vec![3]], "after {steps} steps");
+        assert_eq!(world.see(&mut m), others);
+        assert_eq!(m.recover(), 0, "there is nothing left to do");
+    }
+}
+
+#[test]
+fn a_reader_dies_and_its_slots_come_free() {
+    let world = World::new();
+    let mut dead = world.group.join().unwrap();
+    dead.read().leave_open();
+    world.bury(dead);
+    let mut m = world.group.join().unwrap();
+    assert_eq!(m.recover(), 1);
+    // More versions than a node has slots: the dead reader would stop the third.
+    for i in 0..10 {
+        // SAFETY: the world outlives its members.
+        m.write(|w| unsafe { w.move_to_back(&world.lists[i % 2], &world.things[0]) }).unwrap();
+    }
+    assert_eq!(world.see(&mut m), [vec![1, 2, 3], vec![0]]);
+}
+
+#[test]
+fn a_nested_read_dies() {
+    let world = World::new();
+    let mut dead = world.group.join().unwrap();
+    // SAFETY: nothing is used after the section.
+    let mut w = unsafe { dead.begin() };
+    assert_eq!(w.iter(&world.lists[0]).map(|t| t.unwrap().id).collect::<Vec<_>>(), [0, 1, 2, 3]);
+    w.remove(&world.lists[0], &world.things[1]).unwrap();
+    w.leave_open();
+    world.bury(dead);
+    let mut m = world.group.join().unwrap();
+    assert_eq!(m.recover(), 1);
+    for i in 0..10 {
+        // SAFETY: the world outlives its members.
+        m.write(|w| unsafe { w.move_to_back(&world.lists[i % 2], &world.things[1]) }).unwrap();
+    }
+    assert_eq!(world.see(&mut m), [vec![0, 2, 3], vec![1]]);
+}
+
+#[test]
+fn several_die_and_several_help() {
+    let world = World::new();
+    let mut victims: Vec<_> = (0..3).map(|_| world.group.join().unwrap()).collect();
+    for (dead, t) in victims.iter_mut().zip(&world.things) {
+        // SAFETY (both): the world outlives its members; nothing is used after the section.
+        let mut w = unsafe { dead.begin() };
+        // The second and third would wait for the first, so each takes only its own node.
+        let _ = w.is_linked(olf::Place::from(&t.node)).unwrap();
+        w.leave_open();
+    }
+    victims.into_iter().for_each(|v| world.bury(v));
+    let freed: usize = std::thread::scope(|s| {
+        let help = || world.group.join().unwrap().recover();
+        let helpers: Vec<_> = (0..3).map(|_| s.spawn(help)).collect();
+        helpers.into_iter().map(|h| h.join().unwrap()).sum()
+    });
+    assert_eq!(freed, 3);
+    let mut m = world.group.join().unwrap();
+    m.write(|w| w.remove(&world.lists[0], &world.things[0])).unwrap();
+    // SAFETY: the world outlives its members.
+    m.write(|w| unsafe { w.push_front(&world.lists[0], &world.things[0]) }).unwrap();
+    assert_eq!(world.see(&mut m), [vec![0, 1, 2, 3], vec![]]);
+}
+
+#[test]
+fn one_who_was_only_thought_dead_is_told() {
+    let world = World::new();
+    let mut slow = world.group.join().unwrap();
+    let seat = slow.seat();
+    // SAFETY: nothing is used after the section.
+    let mut w = unsafe { slow.begin() };
+    w.remove(&world.lists[0], &world.things[2]).unwrap();
+    // SAFETY: for this test the thread takes no step until the recovery is over.
+    unsafe { world.group.report_failed(seat) };
+    let mut m = world.group.join().unwrap();
+    assert_eq!(m.recover(), 1);
+    assert_eq!(w.end(true), Err(Error::Evicted));
+    drop(w);
+    std::mem::forget(slow);
+    assert_eq!(world.see(&mut m), [vec![0, 1, 2, 3], vec![]]);
+}
