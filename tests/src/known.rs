@@ -45,7 +45,39 @@ pub const KNOWN: &[Known] = &[
         reason: "a file of an owner who is not mapped into the user's namespace can't be copied up, \
                  so it can't be changed even where its mode bits would allow it",
     },
+    Known {
+        op: "*",
+        native: "EPERM",
+        inside: "EOVERFLOW",
+        who: Some(Who::User),
+        reason: "refused either way: overlayfs looks at the unmapped owner first",
+    },
+    Known {
+        op: "chown",
+        native: "EPERM",
+        inside: "EINVAL",
+        who: Some(Who::User),
+        reason: "refused either way: an unmapped owner can't be named in a user namespace",
+    },
+    Known {
+        op: "list",
+        native: "ok",
+        inside: "EACCES",
+        who: Some(Who::User),
+        reason: "overlayfs looks up what it lists, so a directory without search permission can't be \
+                 listed",
+    },
 ];
+
+/// Whether a difference between two trees ([`crate::tree::differences`]) is known for this user.
+///
+/// Without privilege overlayfs has no index and records no origin: a file that exists outside and is
+/// renamed or linked inside becomes a new file with the same content and attributes.
+pub fn explained_in_tree(line: &str, who: Who) -> bool {
+    let Some((path, rest)) = line.split_once(": identity is a new inode, ") else { return false };
+    let Some((new, old)) = rest.split_once(", should be the inode that was ") else { return false };
+    who == Who::User && path == new && old != path
+}
 
 /// The row that explains why `op` answered `native` outside and `inside` inside, if there is one.
 pub fn explained(op: &Op, native: &str, inside: &str, who: Who) -> Option<&'static Known> {
@@ -55,4 +87,19 @@ pub fn explained(op: &Op, native: &str, inside: &str, who: Who) -> Option<&'stat
             && k.inside == inside
             && k.who.is_none_or(|w| w == who)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_renamed_file_of_a_user_may_be_a_new_one() {
+        let renamed = "b: identity is a new inode, b, should be the inode that was a";
+        assert!(explained_in_tree(renamed, Who::User));
+        assert!(!explained_in_tree(renamed, Who::Root));
+        let replaced = "a: identity is a new inode, a, should be the inode that was a";
+        assert!(!explained_in_tree(replaced, Who::User));
+        assert!(!explained_in_tree("a: mode is 600, should be 644", Who::User));
+    }
 }
