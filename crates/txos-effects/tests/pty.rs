@@ -30,7 +30,21 @@ fn manage(args: &[String]) -> ExitCode {
     let mut streams = Streams::new(spec, Outer::inherited().unwrap()).unwrap();
     let attempts: u32 = attempts.parse().unwrap();
     for attempt in 1..=attempts {
-        let ([stdin, stdout, stderr], plan) = streams.attempt().unwrap().into_stdio();
+        let (mut stdio, plan) = streams.attempt().unwrap().into_stdio();
+        // The view's part.
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let master = openpt(flags).unwrap();
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        let slave = ioctl_tiocgptpeer(&master, flags).unwrap();
+        for (stream, on) in stdio.iter_mut().zip(plan.on_terminal) {
+            if on {
+                *stream = Stdio::from(slave.try_clone().unwrap());
+            }
+        }
+        drop(slave);
+        streams.adopt_terminal(master).unwrap();
+        let [stdin, stdout, stderr] = stdio;
         let mut inner = Command::new(&command[0]);
         inner.args(&command[1..]).stdin(stdin).stdout(stdout).stderr(stderr);
         // SAFETY: `settle` only makes system calls on its good path.

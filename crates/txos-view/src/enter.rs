@@ -1,5 +1,5 @@
 use rustix::{
-    process::{Signal, WaitOptions, set_parent_process_death_signal, waitpid},
+    process::{Signal, WaitOptions, set_parent_process_death_signal, wait},
     thread::set_name,
 };
 
@@ -46,7 +46,7 @@ fn run(
             init::run(spec, channel, before_exec)
         }
         sys::Forked::Parent(_) => {
-            while let Err(rustix::io::Errno::INTR) = waitpid(None, WaitOptions::empty()) {}
+            while let Err(rustix::io::Errno::INTR) = wait(WaitOptions::empty()) {}
             Ok(())
         }
     }

@@ -7,7 +7,7 @@ use rustix::{
     io::{Errno, read},
     process::{
         DumpableBehavior, Pid, Signal, WaitOptions, kill_process, kill_process_group,
-        set_dumpable_behavior, waitpid,
+        set_dumpable_behavior, wait as wait_any,
     },
 };
 
@@ -47,7 +47,7 @@ fn supervise(leader: Pid, channel: &Channel, children: impl AsFd) -> Result<()> 
     let mut leader_lives = true;
     loop {
         loop {
-            match waitpid(None, WaitOptions::NOHANG) {
+            match wait_any(WaitOptions::NOHANG) {
                 Ok(Some((pid, status))) if pid == leader => {
                     leader_lives = false;
                     channel.send(&FromView::Exited { status: status.as_raw() }, None)?;

@@ -44,4 +44,4 @@ pub use device_guard::DeviceGuard;
 pub use enter::enter;
 pub use error::{Result, ViewError};
 pub use layers::{PlannedLayer, plan_layers};
-pub use spec::{Credentials, Layer, ViewSpec};
+pub use spec::{Credentials, Layer, Original, Plant, ViewSpec};

@@ -38,6 +38,34 @@ pub struct Layer {
     pub no_dev: bool,
 }
 
+/// A file that the view starts with, in the shadow layer: a script of one line that hands over to
+/// a helper. What the delta shows of it is not the command's doing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plant {
+    /// Where.
+    #[serde(with = "paths::one")]
+    pub path: PathBuf,
+    /// Name of the helper.
+    pub helper: String,
+}
+
+impl Plant {
+    /// What is written there.
+    pub fn content(&self) -> String {
+        format!("#!/dev/txos/{}\n", self.helper)
+    }
+}
+
+/// A program of the host that a helper needs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Original {
+    /// Its name.
+    pub name: String,
+    /// Where it is on the host.
+    #[serde(with = "paths::one")]
+    pub path: PathBuf,
+}
+
 /// All that is needed to make one view and run a command in it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ViewSpec {
@@ -65,9 +93,13 @@ pub struct ViewSpec {
     pub program: PathBuf,
     /// Names under which the program is shown.
     pub helpers: Vec<String>,
+    /// Programs of the host that the helpers need, shown as `/dev/txos/real-NAME`.
+    pub originals: Vec<Original>,
     /// A file to which the helpers append their requests, shown as `/dev/txos/requests`.
     #[serde(with = "paths::one")]
     pub requests: PathBuf,
+    /// Programs of the host that are shadowed by helpers, as long as the command leaves them alone.
+    pub plants: Vec<Plant>,
     /// Working directory of the command.
     #[serde(with = "paths::one")]
     pub directory: PathBuf,

@@ -37,7 +37,7 @@ pub use terminal::{line_end, restore};
 use crate::Error;
 use input::Record;
 use outer::{Kind, same_place};
-use pty::{OuterTerminal, Pty, SizeChanges, carry_terminal, size_changes};
+use pty::{OuterTerminal, SizeChanges, carry_terminal, size_changes};
 use pump::{Control, Sink, carry_out, flush, lock};
 use rustix::fd::OwnedFd;
 use rustix::fs::SeekFrom;
@@ -45,7 +45,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use serde::{Deserialize, Serialize};
 use spool::Spool;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
@@ -132,7 +132,6 @@ struct Attempt {
     outputs: Vec<(&'static str, JoinHandle<io::Result<()>>)>,
     feeder: Option<JoinHandle<u64>>,
     terminal: Option<JoinHandle<()>>,
-    terminal_path: Option<PathBuf>,
     stdin_inside: Option<OwnedFd>,
 }
 
@@ -143,7 +142,6 @@ impl Attempt {
             outputs: Vec::new(),
             feeder: None,
             terminal: None,
-            terminal_path: None,
             stdin_inside: None,
         })
     }
@@ -153,11 +151,11 @@ impl Attempt {
 /// manager holds them, no pump sees the end.
 #[derive(Debug)]
 pub struct AttemptFds {
-    /// Standard input, or `None` when the plan makes it.
+    /// Standard input, or `None` when the plan or the view makes it.
     pub stdin: Option<OwnedFd>,
-    /// Standard output, or `None` when it stays closed.
+    /// Standard output, or `None` when it stays closed or is the view's terminal.
     pub stdout: Option<OwnedFd>,
-    /// Standard error, or `None` when it stays closed.
+    /// Standard error, or `None` when it stays closed or is the view's terminal.
     pub stderr: Option<OwnedFd>,
     /// What the child has to do.
     pub plan: ChildPlan,
@@ -223,16 +221,30 @@ impl Streams {
 
     fn start(&self, attempt: &mut Attempt) -> Result<AttemptFds, Error> {
         let mut plan = ChildPlan::default();
-        let slave = self.start_terminal(attempt)?;
-        let stdin = self.start_input(attempt, slave.as_ref(), &mut plan)?;
-        let [stdout, stderr] = self.start_outputs(attempt, slave.as_ref(), &mut plan)?;
+        let stdin = self.start_input(attempt, &mut plan)?;
+        let [stdout, stderr] = self.start_outputs(attempt, &mut plan)?;
         Ok(AttemptFds { stdin, stdout, stderr, plan })
     }
 
-    /// Path of the running attempt's terminal, as the manager sees it (`/dev/pts/N`): a view with a
-    /// `/dev` of its own should show it there, so that `ttyname` finds it.
-    pub fn terminal_path(&self) -> Option<&Path> {
-        self.attempt.as_ref()?.terminal_path.as_deref()
+    /// Takes the master side of the terminal that the view made for the streams of
+    /// [`ChildPlan::on_terminal`], makes it look like the outer one, and starts to carry.
+    ///
+    /// The view makes the terminal, because only a terminal of its own `/dev/pts` has a name there
+    /// (`ttyname(3)`), and because the host's `/dev/pts` would show other people's terminals.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`] when it cannot be set up.
+    pub fn adopt_terminal(&mut self, master: OwnedFd) -> Result<(), Error> {
+        let (Some(outer), Some(signals)) = (&self.terminal, &self.signals) else { return Ok(()) };
+        let Some(attempt) = &mut self.attempt else { return Ok(()) };
+        pty::set_up(&master, outer)?;
+        let (outer, record) = (outer.clone(), Arc::clone(&self.record));
+        let control = Arc::clone(&attempt.control);
+        let signals = signals.socket.try_clone().map_err(Error::system("watch the size"))?;
+        let carry = move || carry_terminal(&master, &outer, &record, &signals, &control);
+        attempt.terminal = Some(spawn("txos-terminal", carry)?);
+        Ok(())
     }
 
     /// Takes the descriptor that [`ChildPlan::open_stdin`] gave, so that the outer position can be
@@ -322,22 +334,9 @@ impl Streams {
         Err(Error::NotReplayable { bytes: record.taken, cause, dir })
     }
 
-    fn start_terminal(&self, attempt: &mut Attempt) -> Result<Option<OwnedFd>, Error> {
-        let (Some(outer), Some(signals)) = (&self.terminal, &self.signals) else { return Ok(None) };
-        let Pty { master, slave, path } = Pty::new(outer)?;
-        let (outer, record) = (outer.clone(), Arc::clone(&self.record));
-        let control = Arc::clone(&attempt.control);
-        let signals = signals.socket.try_clone().map_err(Error::system("watch the size"))?;
-        let carry = move || carry_terminal(&master, &outer, &record, &signals, &control);
-        attempt.terminal = Some(spawn("txos-terminal", carry)?);
-        attempt.terminal_path = Some(path);
-        Ok(Some(slave))
-    }
-
     fn start_input(
         &self,
         attempt: &mut Attempt,
-        slave: Option<&OwnedFd>,
         plan: &mut ChildPlan,
     ) -> Result<Option<OwnedFd>, Error> {
         match &self.stdin {
@@ -347,8 +346,8 @@ impl Streams {
             }
             Kind::Device(fd) => own(fd).map(Some),
             Kind::Terminal(_) => {
-                plan.terminal = Some(0);
-                slave.map(own).transpose()
+                plan.on_terminal[0] = true;
+                Ok(None)
             }
             Kind::File(_, file) => {
                 plan.stdin_file = Some(file.clone());
@@ -369,7 +368,6 @@ impl Streams {
     fn start_outputs(
         &self,
         attempt: &mut Attempt,
-        slave: Option<&OwnedFd>,
         plan: &mut ChildPlan,
     ) -> Result<[Option<OwnedFd>; 2], Error> {
         let mut ends: [Option<OwnedFd>; 2] = [None, None];
@@ -381,8 +379,8 @@ impl Streams {
                 }
                 Output::AsItIs(fd) => Some(own(fd)?),
                 Output::Terminal => {
-                    plan.terminal.get_or_insert(at as u8 + 1);
-                    slave.map(own).transpose()?
+                    plan.on_terminal[at + 1] = true;
+                    None
                 }
                 Output::Shared => ends[0].as_ref().map(own).transpose()?,
                 Output::Pipe { outer, held } => {

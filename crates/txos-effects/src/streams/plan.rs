@@ -30,8 +30,9 @@ pub struct StdinFile {
 pub struct ChildPlan {
     /// Streams that were closed outside and stay closed inside.
     pub closed: [bool; 3],
-    /// The stream that is the new session's terminal.
-    pub terminal: Option<u8>,
+    /// Streams that are the view's terminal: the view makes one, puts it there, and sends its
+    /// master to [`Streams::adopt_terminal`](super::Streams::adopt_terminal).
+    pub on_terminal: [bool; 3],
     /// Standard input, when it is a file.
     pub stdin_file: Option<StdinFile>,
 }
@@ -50,12 +51,8 @@ impl ChildPlan {
             Err(_) if rustix::process::getsid(None) == Ok(rustix::process::getpid()) => {}
             Err(error) => return Err(Error::system("start a new session")(error)),
         }
-        let terminal = match self.terminal {
-            Some(0) => Some(rustix::stdio::stdin()),
-            Some(1) => Some(rustix::stdio::stdout()),
-            Some(_) => Some(rustix::stdio::stderr()),
-            None => None,
-        };
+        let streams = [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()];
+        let terminal = self.on_terminal.iter().zip(streams).find_map(|(on, fd)| on.then_some(fd));
         if let Some(terminal) = terminal {
             rustix::process::ioctl_tiocsctty(terminal)
                 .map_err(Error::system("take the new terminal for the session"))?;

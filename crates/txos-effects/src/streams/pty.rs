@@ -21,16 +21,12 @@ use rustix::event::PollFlags;
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags, fcntl_getfl};
 use rustix::io::Errno;
-use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, ptsname, unlockpt};
 use rustix::termios::{
     LocalModes, OptionalActions, OutputModes, SpecialCodeIndex, Termios, tcgetattr, tcgetwinsize,
     tcsetattr, tcsetwinsize,
 };
-use std::ffi::OsString;
 use std::os::fd::AsRawFd;
-use std::os::unix::ffi::OsStringExt;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 const VEOF: SpecialCodeIndex = SpecialCodeIndex::VEOF;
@@ -72,38 +68,21 @@ fn writable(terminal: &OwnedFd) -> Option<OwnedFd> {
     open(&name).or_else(|_| open("/dev/null")).ok()
 }
 
-/// A fresh pseudo-terminal.
-pub(super) struct Pty {
-    pub(super) master: OwnedFd,
-    pub(super) slave: OwnedFd,
-    pub(super) path: PathBuf,
-}
-
-impl Pty {
-    /// Makes one that looks like `outer`: same size, same keys.
-    pub(super) fn new(outer: &OuterTerminal) -> Result<Pty, Error> {
-        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
-        let master = openpt(flags).map_err(Error::system("make a terminal (/dev/ptmx)"))?;
-        grantpt(&master).map_err(Error::system("own the new terminal"))?;
-        unlockpt(&master).map_err(Error::system("unlock the new terminal"))?;
-        let name = ptsname(&master, Vec::new()).map_err(Error::system("name the new terminal"))?;
-        let slave =
-            ioctl_tiocgptpeer(&master, flags).map_err(Error::system("open the new terminal"))?;
-        if let Some(mut mode) = outer.mode.clone() {
-            if !outer.raw {
-                // The outer terminal does both already.
-                mode.local_modes.remove(LocalModes::ECHO | LocalModes::ECHONL);
-                mode.output_modes.remove(OutputModes::OPOST);
-            }
-            tcsetattr(&slave, OptionalActions::Now, &mode)
-                .map_err(Error::system("set up the new terminal"))?;
+/// Makes a fresh terminal look like `outer`: same size, same keys. What is set on the master holds
+/// for the slave (tty_ioctl(4)).
+pub(super) fn set_up(master: &OwnedFd, outer: &OuterTerminal) -> Result<(), Error> {
+    if let Some(mut mode) = outer.mode.clone() {
+        if !outer.raw {
+            // The outer terminal does both already.
+            mode.local_modes.remove(LocalModes::ECHO | LocalModes::ECHONL);
+            mode.output_modes.remove(OutputModes::OPOST);
         }
-        rustix::io::ioctl_fionbio(&master, true)
+        tcsetattr(master, OptionalActions::Now, &mode)
             .map_err(Error::system("set up the new terminal"))?;
-        copy_size(outer, &master);
-        let path = PathBuf::from(OsString::from_vec(name.into_bytes()));
-        Ok(Pty { master, slave, path })
     }
+    rustix::io::ioctl_fionbio(master, true).map_err(Error::system("set up the new terminal"))?;
+    copy_size(outer, master);
+    Ok(())
 }
 
 fn copy_size(outer: &OuterTerminal, master: &OwnedFd) {

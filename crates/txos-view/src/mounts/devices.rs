@@ -53,6 +53,9 @@ pub(super) fn mount_devices(
     for name in &spec.helpers {
         bind_file(&spec.program, &helpers.join(name))?;
     }
+    for original in &spec.originals {
+        bind_file(&original.path, &helpers.join(format!("real-{}", original.name)))?;
+    }
     bind_file(&spec.requests, &helpers.join("requests"))?;
     for path in spec.live.iter().filter(|path| path.starts_with("/dev")) {
         make_place(path, root)?;

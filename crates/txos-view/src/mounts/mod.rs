@@ -3,6 +3,7 @@
 mod devices;
 mod kernel;
 mod overlay;
+mod plants;
 
 use std::{
     fs,
@@ -48,6 +49,7 @@ pub(crate) fn mount_base(spec: &ViewSpec, channel: &Channel) -> Result<()> {
 pub(crate) fn assemble(spec: &ViewSpec, channel: &Channel) -> Result<Option<OwnedFd>> {
     let new_root = spec.scaffold.join(ROOT);
     overlay::mount_layers(spec, &spec.scaffold.join(STABLE), &new_root)?;
+    plants::plant(spec, &new_root)?;
     kernel::mount_proc(&new_root)?;
     kernel::mount_sys(&new_root)?;
     let terminal = devices::mount_devices(spec, &new_root, channel)?;

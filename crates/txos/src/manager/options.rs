@@ -1,0 +1,81 @@
+use std::{ffi::OsString, path::PathBuf, time::Duration};
+
+use clap::ValueEnum;
+use txos_effects::{OnUnsupported, streams::OutputMode};
+
+/// What happens when the command has ended well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finish {
+    /// Its changes are committed.
+    Commit,
+    /// They are shown, and committed if the user says so.
+    Review,
+    /// They are shown, and nothing happens.
+    DryRun,
+    /// They are prepared for a later decision.
+    Keep,
+}
+
+/// What happens to processes that outlive the command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Linger {
+    /// The transaction goes on until they have ended
+    Wait,
+    /// They are killed, then the transaction ends
+    Kill,
+    /// The transaction is aborted
+    Abort,
+}
+
+/// How a transaction is to be run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What happens when the command has ended well.
+    pub finish: Finish,
+    /// How many times it is run again after a conflict, at the most.
+    pub retries: u32,
+    /// Whether the end waits until the changes are on disk.
+    pub durable: bool,
+    /// Where non-empty, only these directories can be written.
+    pub trees: Vec<PathBuf>,
+    /// Paths let through to the machine.
+    pub live: Vec<PathBuf>,
+    /// Paths below which reads are not validated.
+    pub relax: Vec<PathBuf>,
+    /// Whether the network is let through.
+    pub allow_net: bool,
+    /// What a call does that cannot be isolated.
+    pub on_unsupported: OnUnsupported,
+    /// When output appears.
+    pub output: OutputMode,
+    /// Where the report is written.
+    pub report: Option<PathBuf>,
+    /// Longest time that the transaction may run, over all attempts.
+    pub timeout: Option<Duration>,
+    /// Limit of bytes written.
+    pub max_bytes: Option<u64>,
+    /// What happens to processes that outlive the command.
+    pub linger: Linger,
+    /// Descriptors that the command inherits.
+    pub pass_fds: Vec<i32>,
+    /// Whether only errors are told.
+    pub quiet: bool,
+    /// The command and its arguments.
+    pub command: Vec<OsString>,
+}
+
+impl Options {
+    /// The command as words for a person.
+    pub fn command_line(&self) -> String {
+        let words = self.command.iter().map(|word| {
+            let word = word.to_string_lossy();
+            let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
+            if !word.is_empty() && word.chars().all(plain) {
+                word.into_owned()
+            } else {
+                format!("'{}'", word.replace('\'', r"'\''"))
+            }
+        });
+        words.collect::<Vec<_>>().join(" ")
+    }
+}

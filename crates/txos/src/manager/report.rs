@@ -1,0 +1,160 @@
+//! What a transaction says of itself: the JSON report, and the summary for people.
+
+use std::{collections::BTreeMap, path::Path};
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use txos_core::{Conflict, FileKind, TxId};
+use txos_effects::{services::ServiceOutcome, supervisor::EffectsReport};
+use txos_store::{AttrChange, Change, ChangeKind, names::shown};
+
+use crate::text::{colour, count, printable, say, size};
+
+/// The whole report of a transaction (`--json FILE`, `txos show ID`).
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Report {
+    /// Its id.
+    pub id: TxId,
+    /// What it ran.
+    pub command: Vec<String>,
+    /// How it ended: `committed`, `aborted`, `conflict`, `kept`, `dry-run`.
+    pub outcome: String,
+    /// Why, in a sentence; empty for a plain commit.
+    pub reason: String,
+    /// Exit status of txos.
+    pub exit_status: u8,
+    /// How many times the command was run.
+    pub attempts: u32,
+    /// Whether the commit waited for the disk.
+    pub durable: bool,
+    /// What isolation was given.
+    pub isolation: String,
+    /// What was found changed, attempt by attempt.
+    pub conflicts: Vec<Vec<Conflict>>,
+    /// The changes.
+    pub changes: Vec<Change>,
+    /// What had to be assumed of them.
+    pub notes: Vec<String>,
+    /// Objects read, in the last attempt.
+    pub read_objects: u64,
+    /// Objects of those that were not validated (`--relax`).
+    pub relaxed: u64,
+    /// The prefixes below which they were relaxed.
+    pub relaxed_below: Vec<String>,
+    /// Memory that the workset took, in bytes.
+    pub workset_bytes: u64,
+    /// Paths that were let through, outside the transaction (`--live`, `--allow`).
+    pub live: Vec<String>,
+    /// Whether the network was let through, outside the transaction.
+    pub network: bool,
+    /// Calls that were refused or let through.
+    pub effects: EffectsReport,
+    /// Service requests that were made after the commit.
+    pub services: Vec<ServiceOutcome>,
+    /// Held output that could not be written.
+    pub stream_errors: Vec<String>,
+    /// Seconds, by phase.
+    pub seconds: BTreeMap<String, f64>,
+}
+
+impl Report {
+    /// Writes the report as JSON to `path`.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        let mut text = serde_json::to_vec_pretty(self).context("cannot write the report")?;
+        text.push(b'\n');
+        std::fs::write(path, text)
+            .with_context(|| format!("cannot write the report to {}", path.display()))
+    }
+}
+
+/// Prints changes for people: one line each, sorted by name.
+pub fn print_changes(changes: &[Change], notes: &[String]) {
+    let colour = colour();
+    for change in changes {
+        let (word, code) = describe(&change.kind);
+        let word =
+            if colour { format!("\x1b[{code}m{word:<9}\x1b[0m") } else { format!("{word:<9}") };
+        eprintln!("  {word} {}", line(change));
+    }
+    for note in notes {
+        say(format!("note: {}", printable(note)));
+    }
+}
+
+/// A change without its kind: names, sizes, attributes.
+fn line(change: &Change) -> String {
+    let path = shown(&change.path);
+    let mut line = match &change.kind {
+        ChangeKind::Renamed { from } => format!("{} -> {path}", shown(from)),
+        ChangeKind::Linked { to } => format!("{path} = {}", shown(to)),
+        _ => path,
+    };
+    if change.object == FileKind::Dir {
+        line.push('/');
+    }
+    match (&change.kind, change.size_before, change.size_after) {
+        (ChangeKind::Modified, Some(before), Some(after)) if before != after => {
+            line.push_str(&format!(" ({} -> {})", size(before), size(after)));
+        }
+        (ChangeKind::Created | ChangeKind::Replaced, _, Some(after)) if after > 0 => {
+            line.push_str(&format!(" ({})", size(after)));
+        }
+        _ => {}
+    }
+    for attr in &change.attrs {
+        line.push_str(&match attr {
+            AttrChange::Mode { before, after } => format!(", mode {before:04o} -> {after:04o}"),
+            AttrChange::Owner { before, after } => {
+                format!(", owner {}:{} -> {}:{}", before.0, before.1, after.0, after.1)
+            }
+            AttrChange::Modified { .. } => ", times".to_owned(),
+            AttrChange::Xattr { name, set: true } => format!(", {name} set"),
+            AttrChange::Xattr { name, set: false } => format!(", {name} removed"),
+        });
+    }
+    line
+}
+
+/// A kind of change as a word, and its colour on a terminal.
+fn describe(kind: &ChangeKind) -> (&'static str, &'static str) {
+    match kind {
+        ChangeKind::Created => ("created", "32"),
+        ChangeKind::Modified => ("modified", "33"),
+        ChangeKind::Replaced => ("replaced", "33"),
+        ChangeKind::Removed => ("removed", "31"),
+        ChangeKind::Renamed { .. } => ("renamed", "36"),
+        ChangeKind::Linked { .. } => ("linked", "36"),
+        ChangeKind::Metadata => ("metadata", "35"),
+    }
+}
+
+/// The changes in a few words: `12 created, 3 modified (1.2 MiB)`.
+pub fn summary(changes: &[Change]) -> String {
+    let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
+    let mut bytes = 0;
+    for change in changes {
+        *counts.entry(describe(&change.kind).0).or_default() += 1;
+        if !matches!(change.kind, ChangeKind::Removed | ChangeKind::Metadata) {
+            bytes += change.size_after.unwrap_or(0);
+        }
+    }
+    if counts.is_empty() {
+        return "no changes".to_owned();
+    }
+    let parts: Vec<String> = counts.iter().map(|(word, n)| format!("{n} {word}")).collect();
+    format!("{} ({})", parts.join(", "), size(bytes))
+}
+
+/// Conflicts for people: the first few, and how many more.
+pub fn print_conflicts(conflicts: &[Conflict]) {
+    const SHOWN: usize = 5;
+    for conflict in conflicts.iter().take(SHOWN) {
+        say(format!("  {}", printable(&conflict.to_string())));
+    }
+    if conflicts.len() > SHOWN {
+        say(format!("  and {}", count((conflicts.len() - SHOWN) as u64, "more object")));
+    }
+}

@@ -1,0 +1,79 @@
+//! Signals to txos itself.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicI32, Ordering},
+        mpsc::Sender,
+    },
+    thread,
+};
+
+use anyhow::{Context, Result};
+use signal_hook::{
+    consts::{SIGHUP, SIGINT, SIGIO, SIGQUIT, SIGTERM},
+    iterator::Signals,
+};
+
+use super::attempt::Event;
+
+/// Listens for the signals that ask txos to end.
+///
+/// The first one is remembered: it aborts the transaction wherever it is before its commit
+/// record. After the record the commit is finished first.
+#[derive(Clone, Debug)]
+pub struct Interrupts {
+    first: Arc<AtomicI32>,
+}
+
+impl Interrupts {
+    /// Starts to listen, and tells `events` of each signal.
+    ///
+    /// Also takes `SIGIO` away from its default of ending the process: a lease that is asked for
+    /// while someone opens the file for writing is broken with it (fcntl(2), `F_SETLEASE`).
+    ///
+    /// # Errors
+    /// If the handlers cannot be installed.
+    pub fn listen(events: Sender<Event>) -> Result<Interrupts> {
+        let ignored = Arc::new(AtomicBool::new(false));
+        signal_hook::flag::register(SIGIO, ignored).context("cannot handle SIGIO")?;
+        let mut wanted = vec![SIGINT, SIGTERM, SIGQUIT];
+        // nohup(1) ignores SIGHUP, and means it.
+        if !is_ignored(SIGHUP) {
+            wanted.push(SIGHUP);
+        }
+        let mut signals = Signals::new(wanted).context("cannot handle signals")?;
+        let first = Arc::new(AtomicI32::new(0));
+        let seen = Arc::clone(&first);
+        thread::Builder::new()
+            .name("txos-signals".into())
+            .spawn(move || {
+                for signal in signals.forever() {
+                    let _ = seen.compare_exchange(0, signal, Ordering::SeqCst, Ordering::SeqCst);
+                    if events.send(Event::Signal(signal)).is_err() {
+                        return;
+                    }
+                }
+            })
+            .context("cannot start the signal thread")?;
+        Ok(Interrupts { first })
+    }
+
+    /// The first signal that came, if any.
+    pub fn pending(&self) -> Option<i32> {
+        match self.first.load(Ordering::SeqCst) {
+            0 => None,
+            signal => Some(signal),
+        }
+    }
+}
+
+/// Whether the signal was ignored when txos started (`/proc/self/status`, `SigIgn`).
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigIgn:"))
+        .and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok());
+    mask.is_some_and(|mask| mask & (1 << (signal - 1)) != 0)
+}

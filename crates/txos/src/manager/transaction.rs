@@ -1,0 +1,443 @@
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    rc::Rc,
+    sync::mpsc::{Receiver, Sender, channel},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use anyhow::{Context, Result};
+use txos_capture::{CaptureSpec, IdMap};
+use txos_core::{Conflict, Stamp, TxId};
+use txos_effects::{
+    Policy,
+    streams::{Outcome as StreamsOutcome, Outer, Streams, StreamsSpec},
+};
+use txos_host::Tree;
+use txos_store::{ExclusiveLock, LogEntry, Outcome, StateDir, TxDir};
+use txos_view::{Credentials, Layer, ViewSpec, plan_layers};
+
+use super::{
+    Options, Report,
+    attempt::{Attempt, Cause, Ended, Event},
+    lock_and_recover,
+    report::print_conflicts,
+    services::{self, Plants},
+    signals::Interrupts,
+};
+use crate::{exit::Exit, state, text::say};
+
+/// Held output and recorded input beyond this many bytes go to a file.
+const SPILL_AFTER: usize = txos_effects::streams::DEFAULT_LIMIT;
+
+/// First wait before a retry; doubled with each one, up to the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(2);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+/// A transaction from its beginning to its end.
+pub(super) struct Transaction {
+    pub(super) options: Options,
+    pub(super) state: Rc<StateDir>,
+    pub(super) lock: ExclusiveLock,
+    /// Its directory, but while a prepared commit holds it.
+    pub(super) dir: Option<TxDir>,
+    /// When it began; kept across retries.
+    pub(super) started: Stamp,
+    pub(super) tree: Tree,
+    pub(super) credentials: Credentials,
+    pub(super) interrupts: Interrupts,
+    pub(super) streams: Streams,
+    pub(super) report: Report,
+    sender: Sender<Event>,
+    events: Receiver<Event>,
+    began: Instant,
+    /// The helpers in the view of the last attempt.
+    pub(super) plants: Plants,
+    /// Whether entries may be handed out before they are asked for: not again after a conflict on
+    /// nothing but such an entry.
+    prefetch: bool,
+}
+
+/// What is to happen after an attempt.
+pub(super) enum Next {
+    /// The transaction is over.
+    End(Exit),
+    /// Someone changed what it read: run it again, if that is allowed.
+    Retry(Vec<Conflict>),
+}
+
+impl Transaction {
+    /// Begins: locks the state directory, recovers, and makes the transaction's own directory.
+    pub(super) fn begin(options: Options) -> Result<Transaction> {
+        let (sender, events) = channel();
+        let interrupts = Interrupts::listen(sender.clone())?;
+        let state = state::open()?;
+        let command = options.command_line();
+        let cancelled = || interrupts.pending().is_some();
+        let mut lock = lock_and_recover(&state, &command, &cancelled)?;
+        let id = state.next_id(&lock)?;
+        lock.set_transaction(Some(id))?;
+        let dir = TxDir::create(&state, &lock, id, &command)?;
+        let started = dir.meta.started;
+        let streams = Streams::new(
+            StreamsSpec {
+                output: options.output,
+                retries: options.retries > 0,
+                scratch: dir.spill(),
+                spill_after: SPILL_AFTER,
+            },
+            Outer::inherited()?,
+        )?;
+        let report = Report::new(id, &options);
+        Ok(Transaction {
+            credentials: state::credentials(),
+            tree: Tree::open("/")?,
+            began: Instant::now(),
+            prefetch: true,
+            plants: Plants::default(),
+            options,
+            state: Rc::new(state),
+            lock,
+            dir: Some(dir),
+            started,
+            interrupts,
+            streams,
+            report,
+            sender,
+            events,
+        })
+    }
+
+    /// Runs attempts until the transaction is over.
+    pub(super) fn run(mut self) -> Result<Exit> {
+        let result = self.attempts();
+        let exit = match &result {
+            Ok(exit) => *exit,
+            Err(error) => {
+                self.streams.finish(StreamsOutcome::Failed);
+                self.report.outcome = "failed".to_owned();
+                self.report.reason = format!("{error:#}");
+                Exit::of_error(error)
+            }
+        };
+        self.report.exit_status = exit.code();
+        let logged = if self.report.outcome == "kept" { Ok(()) } else { self.log() };
+        let removed = match self.dir.take() {
+            Some(dir) => dir.remove(&self.state),
+            None => Ok(()),
+        };
+        if let Some(path) = &self.options.report {
+            self.report.write(path)?;
+        }
+        let exit = result?;
+        // A commit that happened stays one: what fails from here on is told, not returned.
+        for failed in
+            [logged, removed.map_err(anyhow::Error::from)].into_iter().filter_map(Result::err)
+        {
+            say(format!("{failed:#}"));
+        }
+        Ok(exit)
+    }
+
+    fn attempts(&mut self) -> Result<Exit> {
+        let deadline = self.options.timeout.map(|limit| (self.began + limit, limit));
+        for number in 0.. {
+            self.report.attempts = number + 1;
+            let view = self.view()?;
+            let phase = Instant::now();
+            let ended = Attempt {
+                number,
+                view,
+                policy: self.policy(),
+                capture: self.capture(),
+                streams: &mut self.streams,
+                plants: &mut self.plants,
+                deadline,
+                max_bytes: self.options.max_bytes,
+                linger: self.options.linger,
+                sender: &self.sender,
+                events: &self.events,
+            }
+            .run()?;
+            self.report.time("run", phase.elapsed());
+            let conflicts = match self.decide(ended)? {
+                Next::End(exit) => return Ok(exit),
+                Next::Retry(conflicts) => conflicts,
+            };
+            if let Some(exit) = self.give_up(number, conflicts) {
+                return Ok(exit);
+            }
+            self.streams.finish(StreamsOutcome::Retry);
+            self.renew_dir(number + 1)?;
+            std::thread::sleep(pause(number));
+        }
+        unreachable!("the attempts have no end but by a decision")
+    }
+
+    /// After a conflict: the exit if there is to be no further attempt.
+    fn give_up(&mut self, number: u32, conflicts: Vec<Conflict>) -> Option<Exit> {
+        if let Some(signal) = self.interrupts.pending() {
+            return Some(self.abort_for_signal(signal));
+        }
+        let last = number >= self.options.retries;
+        if !self.options.quiet || last {
+            let what = if last {
+                "changed meanwhile; the retries are used up, nothing was changed:".to_owned()
+            } else {
+                format!(
+                    "changed meanwhile; running again ({} of {}):",
+                    number + 1,
+                    self.options.retries
+                )
+            };
+            say(format!("what the transaction had read was {what}"));
+            print_conflicts(&conflicts);
+        }
+        self.prefetch &= !conflicts.iter().all(|conflict| conflict.detail.contains("speculative"));
+        self.report.conflicts.push(conflicts);
+        if !last {
+            return None;
+        }
+        self.streams.finish(StreamsOutcome::Discard);
+        self.report.outcome = "conflict".to_owned();
+        self.report.reason = "what it had read was changed, and the retries are used up".to_owned();
+        Some(Exit::Conflict)
+    }
+
+    /// What follows from the end of an attempt.
+    fn decide(&mut self, ended: Ended) -> Result<Next> {
+        self.report.captured(&ended.captured);
+        self.report.effects = ended.effects;
+        let (exit, reason) = match ended.cause {
+            Cause::Exited(0) => return self.finish(ended.captured),
+            Cause::Doomed(conflict) => return Ok(Next::Retry(vec![conflict])),
+            Cause::Signal(signal) => return Ok(Next::End(self.abort_for_signal(signal))),
+            Cause::Exited(status) => {
+                let exit = Exit::of_wait_status(status);
+                let reason = match exit {
+                    Exit::Signal(signal) => format!("the command was ended by signal {signal}"),
+                    _ => format!("the command ended with status {}", exit.code()),
+                };
+                (exit, reason)
+            }
+            Cause::ExecFailed(errno) => {
+                let error = std::io::Error::from_raw_os_error(errno);
+                let name = self.options.command[0].to_string_lossy().into_owned();
+                say(format!("cannot execute {name:?}: {error}"));
+                (Exit::of_exec(errno), "the command cannot be executed".to_owned())
+            }
+            Cause::Timeout(limit) => {
+                (Exit::Failure, format!("the time limit of {limit:?} is over (--timeout)"))
+            }
+            Cause::TooLarge(limit) => {
+                (Exit::Failure, format!("more than {limit} bytes were written (--max-bytes)"))
+            }
+            Cause::Unsupported(call) => (Exit::Failure, call),
+            Cause::Lingering(names) => {
+                let names = crate::text::printable(&names.join(", "));
+                (Exit::Failure, format!("processes outlive the command: {names} (--linger)"))
+            }
+        };
+        Ok(Next::End(self.abort(exit, reason)))
+    }
+
+    /// Aborts after the command failed: its held output is shown, for it says why.
+    pub(super) fn abort(&mut self, exit: Exit, reason: String) -> Exit {
+        let streams = self.streams.finish(StreamsOutcome::Failed);
+        self.report.stream_errors.extend(streams.errors);
+        if !self.options.quiet || exit == Exit::Failure {
+            say(format!("aborted, nothing was changed: {reason}"));
+        }
+        self.report.outcome = "aborted".to_owned();
+        self.report.reason = reason;
+        exit
+    }
+
+    pub(super) fn abort_for_signal(&mut self, signal: i32) -> Exit {
+        self.abort(Exit::Signal(signal), format!("signal {signal} to txos"))
+    }
+
+    /// The transaction's directory.
+    pub(super) fn dir(&mut self) -> &mut TxDir {
+        self.dir.as_mut().expect("the directory is taken only at the very end of an attempt")
+    }
+
+    /// Hands the directory over to a prepared commit.
+    pub(super) fn take_dir(&mut self) -> TxDir {
+        self.dir.take().expect("an attempt prepares one commit at the most")
+    }
+
+    /// Empties the directory for another attempt, or makes it anew.
+    fn renew_dir(&mut self, retries: u32) -> Result<()> {
+        let command = self.options.command_line();
+        let mut dir = match self.dir.take() {
+            Some(mut dir) => {
+                dir.clear_layers()?;
+                dir
+            }
+            None => TxDir::create(&self.state, &self.lock, self.report.id, &command)?,
+        };
+        dir.meta.started = self.started;
+        dir.meta.retries = retries;
+        dir.save()?;
+        self.dir = Some(dir);
+        Ok(())
+    }
+
+    fn view(&mut self) -> Result<ViewSpec> {
+        let wanted = self.wanted();
+        let tree = Tree::open("/")?;
+        let credentials = self.credentials;
+        let dir = self.dir();
+        let scaffold = dir.path().join("view");
+        make_dir_if_absent(&scaffold)?;
+        let requests = dir.path().join("requests");
+        std::fs::write(&requests, [])
+            .with_context(|| format!("cannot make {}", requests.display()))?;
+        let mut layers = Vec::new();
+        for planned in plan_layers(credentials, &wanted)? {
+            let mut layer: Layer = planned.layer;
+            if planned.writable {
+                let made = dir.add_layer(&tree, &layer.point)?;
+                layer.upper = Some(made.upper.clone());
+                layer.work = Some(made.work.clone());
+            }
+            layers.push(layer);
+        }
+        dir.save()?;
+        let (plants, originals) = match credentials {
+            Credentials::Privileged => services::plan(),
+            // An ordinary user controls no services.
+            Credentials::User { .. } => Default::default(),
+        };
+        Ok(ViewSpec {
+            credentials: self.credentials,
+            scaffold,
+            layers,
+            trees: self.options.trees.clone(),
+            live: self.options.live.clone(),
+            private_network: !self.options.allow_net,
+            devices_guarded: self.credentials == Credentials::Privileged,
+            program: std::env::current_exe().context("cannot find the txos program")?,
+            helpers: plants.iter().map(|plant| plant.helper.clone()).collect(),
+            plants,
+            originals,
+            requests,
+            directory: std::env::current_dir()
+                .context("the working directory does not exist: change to another")?,
+            terminal: [false; 3],
+            pass_fds: self.options.pass_fds.clone(),
+            command: self.options.command.clone(),
+        })
+    }
+
+    /// Where an ordinary user is likely to write; see [`plan_layers`].
+    fn wanted(&self) -> Vec<PathBuf> {
+        let variable = |name| std::env::var_os(name).map(PathBuf::from);
+        let mut wanted: Vec<PathBuf> = ["HOME", "TMPDIR", "XDG_RUNTIME_DIR"]
+            .into_iter()
+            .filter_map(variable)
+            .filter(|path| path.is_absolute())
+            .collect();
+        wanted.extend(std::env::current_dir().ok());
+        wanted.extend(["/tmp", "/var/tmp"].map(PathBuf::from));
+        wanted.extend(self.options.trees.iter().cloned());
+        wanted
+    }
+
+    fn policy(&self) -> Policy {
+        Policy { on_unsupported: self.options.on_unsupported, allow_net: self.options.allow_net }
+    }
+
+    fn capture(&self) -> CaptureSpec {
+        let map = |id: Option<u32>| match id {
+            Some(id) => IdMap::parse(&format!("{id} {id} 1")).unwrap_or_else(IdMap::identity),
+            None => IdMap::identity(),
+        };
+        let (uid, gid) = match self.credentials {
+            Credentials::Privileged => (None, None),
+            Credentials::User { uid, gid } => (Some(uid), Some(gid)),
+        };
+        CaptureSpec {
+            hidden: vec![PathBuf::from(self.state.path())],
+            relax: self.options.relax.clone(),
+            prefetch: self.prefetch,
+            uids: map(uid),
+            gids: map(gid),
+            ..CaptureSpec::default()
+        }
+    }
+
+    fn log(&self) -> Result<()> {
+        let outcome = match self.report.outcome.as_str() {
+            "committed" => Outcome::Committed,
+            "conflict" => Outcome::Conflicted,
+            "failed" => Outcome::Failed,
+            _ => Outcome::Aborted,
+        };
+        let started = self.started;
+        Ok(self.state.log(&LogEntry {
+            id: self.report.id,
+            outcome,
+            command: self.options.command_line(),
+            started_ms: started.sec.max(0) as u64 * 1000 + u64::from(started.nsec) / 1_000_000,
+            ended_ms: now_ms(),
+            status: Some(i32::from(self.report.exit_status)),
+            retries: self.report.attempts.saturating_sub(1),
+            changes: self.report.changes.len() as u64,
+            note: self.report.reason.clone(),
+        })?)
+    }
+}
+
+fn pause(number: u32) -> Duration {
+    FIRST_PAUSE.saturating_mul(1 << number.min(10)).min(LONGEST_PAUSE)
+}
+
+fn make_dir_if_absent(path: &std::path::Path) -> Result<()> {
+    match std::fs::create_dir(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+            Err(error).with_context(|| format!("cannot make the directory {}", path.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl Report {
+    fn new(id: TxId, options: &Options) -> Report {
+        let lossy = |text: &std::ffi::OsStr| text.to_string_lossy().into_owned();
+        Report {
+            id,
+            command: options.command.iter().map(|word| lossy(word)).collect(),
+            outcome: String::new(),
+            reason: String::new(),
+            exit_status: 0,
+            attempts: 0,
+            durable: options.durable,
+            isolation: "changes by others are detected at commit; others may see an apply half-way"
+                .to_owned(),
+            conflicts: Vec::new(),
+            changes: Vec::new(),
+            notes: Vec::new(),
+            read_objects: 0,
+            relaxed: 0,
+            relaxed_below: options.relax.iter().map(|path| lossy(path.as_os_str())).collect(),
+            workset_bytes: 0,
+            live: options.live.iter().map(|path| lossy(path.as_os_str())).collect(),
+            network: options.allow_net,
+            effects: Default::default(),
+            services: Vec::new(),
+            stream_errors: Vec::new(),
+            seconds: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn time(&mut self, phase: &'static str, took: Duration) {
+        *self.seconds.entry(phase.to_owned()).or_default() += took.as_secs_f64();
+    }
+}

@@ -1,0 +1,75 @@
+//! What txos says of itself: on standard error, never mixed into the command's own output.
+
+use std::{
+    fmt,
+    io::{IsTerminal, Write, stderr},
+};
+
+use tracing_subscriber::EnvFilter;
+
+/// Starts the developer's log, switched on by `TXOS_LOG` (as `TXOS_LOG=debug`).
+pub fn start_log() {
+    let filter = EnvFilter::try_from_env("TXOS_LOG").unwrap_or_else(|_| EnvFilter::new("off"));
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr);
+    // A second start in one process keeps the first.
+    let _ = log.with_ansi(stderr().is_terminal()).try_init();
+}
+
+/// Says a line to the user. Where standard error is closed there is nobody to tell.
+pub fn say(line: impl fmt::Display) {
+    let _ = writeln!(stderr(), "txos: {line}");
+}
+
+/// Whether colour is wanted on standard error: a terminal, and `NO_COLOR` not set.
+pub fn colour() -> bool {
+    stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none()
+}
+
+/// A count with its noun: `1 file`, `2 files`.
+pub fn count(number: u64, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {noun}{plural}")
+}
+
+/// A size for people: three figures and a binary unit.
+pub fn size(bytes: u64) -> String {
+    let units = ["bytes", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < units.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{bytes} {}", units[0]) } else { format!("{value:.1} {}", units[unit]) }
+}
+
+/// Text that may come from a file name or a program, with control characters escaped so that it
+/// cannot command the terminal.
+pub fn printable(text: &str) -> String {
+    text.chars()
+        .flat_map(|c| {
+            let escape = c.is_control();
+            let plain = (!escape).then_some(c);
+            let escaped = escape.then(|| c.escape_default());
+            plain.into_iter().chain(escaped.into_iter().flatten())
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_counts() {
+        assert_eq!(size(17), "17 bytes");
+        assert_eq!(size(1536), "1.5 KiB");
+        assert_eq!(count(1, "file"), "1 file");
+        assert_eq!(count(2, "file"), "2 files");
+    }
+
+    #[test]
+    fn control_characters_cannot_reach_the_terminal() {
+        assert_eq!(printable("a\u{1b}[2Jb\n"), "a\\u{1b}[2Jb\\n");
+    }
+}

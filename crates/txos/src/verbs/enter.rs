@@ -1,0 +1,63 @@
+//! The hidden verb that a fresh process runs to make the view (see `txos_view::enter`).
+
+use std::{
+    fs::File,
+    io::Read,
+    os::fd::{AsFd, OwnedFd, RawFd},
+};
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use txos_effects::{Policy, filter::Filter, streams::ChildPlan};
+use txos_view::{Channel, FromView, ViewSpec};
+
+use crate::exit::Exit;
+
+/// Options of the hidden verb.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Descriptor of the specification
+    spec: RawFd,
+    /// Descriptor of the connection to the manager
+    control: RawFd,
+}
+
+/// What the manager passes to the fresh process.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Enter {
+    /// The view.
+    pub view: ViewSpec,
+    /// What the system call filter lets through.
+    pub policy: Policy,
+    /// What is to be done with the standard streams.
+    pub streams: ChildPlan,
+}
+
+/// Makes the view and runs the command in it.
+pub fn run(args: Args) -> Result<Exit> {
+    let mut text = String::new();
+    File::from(inherited(args.spec)).read_to_string(&mut text).context("read the specification")?;
+    let enter: Enter = serde_json::from_str(&text).context("understand the specification")?;
+    let channel = Channel::from_fd(inherited(args.control));
+    let mut prepare = |channel: &Channel| prepare(&enter, channel).map_err(|e| format!("{e:#}"));
+    let status = txos_view::enter(&enter.view, &channel, &mut prepare);
+    Ok(Exit::Command(status))
+}
+
+/// The last steps in the command's process: its session, its input, its filter.
+fn prepare(enter: &Enter, channel: &Channel) -> Result<()> {
+    enter.streams.settle()?;
+    if let Some(stdin) = enter.streams.open_stdin()? {
+        channel.send(&FromView::Stdin, Some(stdin.as_fd()))?;
+    }
+    let listener = Filter::new(&enter.policy).install()?;
+    channel.send(&FromView::Listener, Some(listener.as_fd()))?;
+    Ok(())
+}
+
+#[allow(unsafe_code)] // the descriptors come by number on the command line
+fn inherited(fd: RawFd) -> OwnedFd {
+    use std::os::fd::FromRawFd;
+    // SAFETY: the manager made these descriptors for this process alone and names each once.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}

@@ -1,0 +1,162 @@
+use std::{ffi::OsString, path::PathBuf, time::Duration};
+
+use anyhow::{Context, Result};
+use clap::ValueEnum;
+use txos_effects::OnUnsupported;
+
+use crate::{
+    cli::{absolute, duration, size},
+    exit::Exit,
+    manager::{self, Finish, Linger, Options},
+};
+
+/// Options of `txos run`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Exit 0 of the command commits; anything else aborts.")]
+pub struct Args {
+    /// Show the changes and ask before they are committed (without a terminal: as --keep)
+    #[arg(long, conflicts_with_all = ["dry_run", "keep"])]
+    review: bool,
+
+    /// Show the changes and abort
+    #[arg(long, conflicts_with = "keep")]
+    dry_run: bool,
+
+    /// Leave the transaction prepared, for `txos commit ID` or `txos abort ID`
+    #[arg(long)]
+    keep: bool,
+
+    /// Run again at most N times when someone changed what was read
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    retries: u32,
+
+    /// Do not run again after a conflict
+    #[arg(long, conflicts_with = "retries")]
+    no_retry: bool,
+
+    /// Do not wait until the changes are on disk
+    #[arg(long)]
+    nondurable: bool,
+
+    /// Only DIR is transactional, elsewhere writes are refused (may be repeated)
+    #[arg(long, value_name = "DIR")]
+    tree: Vec<PathBuf>,
+
+    /// Let reads and writes below PATH through to the machine (may be repeated)
+    #[arg(long, value_name = "PATH")]
+    live: Vec<PathBuf>,
+
+    /// Do not validate what is read below PATH (may be repeated)
+    #[arg(long, value_name = "PATH")]
+    relax: Vec<PathBuf>,
+
+    /// Let the network (`net`) or a socket, device or other path through (may be repeated)
+    #[arg(long, value_name = "net|PATH")]
+    allow: Vec<PathBuf>,
+
+    /// What a call does that cannot be isolated or undone
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = Unsupported::Error)]
+    on_unsupported: Unsupported,
+
+    /// When the command's output appears
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = Output::Auto)]
+    output: Output,
+
+    /// Write the whole report to FILE
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
+    /// Abort after this time (a number with ms, s, m or h)
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    timeout: Option<Duration>,
+
+    /// Abort when more than SIZE bytes were written (K, M, G)
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    max_bytes: Option<u64>,
+
+    /// What happens to processes that outlive the command
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = Linger::Wait)]
+    linger: Linger,
+
+    /// Let the command inherit descriptor N, which stays outside the transaction
+    #[arg(long, value_name = "N")]
+    pass_fd: Vec<i32>,
+
+    /// Say nothing but errors
+    #[arg(long, short)]
+    quiet: bool,
+
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    command: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Unsupported {
+    /// It fails with ENOTXSUPPORT (134)
+    Error,
+    /// The transaction is aborted
+    Abort,
+    /// It is let through, with a warning
+    Allow,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Output {
+    /// At once
+    Live,
+    /// At commit
+    Deferred,
+    /// At once on a terminal, else at commit
+    Auto,
+}
+
+/// Runs a command as one transaction.
+pub fn run(args: Args) -> Result<Exit> {
+    let finish = match (args.review, args.dry_run, args.keep) {
+        (true, _, _) => Finish::Review,
+        (_, true, _) => Finish::DryRun,
+        (_, _, true) => Finish::Keep,
+        _ => Finish::Commit,
+    };
+    let net = |path: &PathBuf| path.as_os_str() == "net";
+    let paths = |paths: Vec<PathBuf>, option: &str| -> Result<Vec<PathBuf>> {
+        let exists = |path: PathBuf| {
+            let path = absolute(path).with_context(|| format!("option {option}"))?;
+            path.symlink_metadata()
+                .with_context(|| format!("{option} {}: it must exist", path.display()))?;
+            Ok(path)
+        };
+        paths.into_iter().map(exists).collect()
+    };
+    let mut live = paths(args.live, "--live")?;
+    let allow_net = args.allow.iter().any(net);
+    live.extend(paths(args.allow.into_iter().filter(|path| !net(path)).collect(), "--allow")?);
+    let relax = args.relax.into_iter().map(absolute).collect::<std::io::Result<_>>();
+    manager::run(Options {
+        finish,
+        retries: if args.no_retry { 0 } else { args.retries },
+        durable: !args.nondurable,
+        trees: paths(args.tree, "--tree")?,
+        live,
+        relax: relax.context("option --relax")?,
+        allow_net,
+        on_unsupported: match args.on_unsupported {
+            Unsupported::Error => OnUnsupported::Error,
+            Unsupported::Abort => OnUnsupported::Abort,
+            Unsupported::Allow => OnUnsupported::Allow,
+        },
+        output: match args.output {
+            Output::Live => txos_effects::streams::OutputMode::Live,
+            Output::Deferred => txos_effects::streams::OutputMode::Deferred,
+            Output::Auto => txos_effects::streams::OutputMode::Auto,
+        },
+        report: args.json,
+        timeout: args.timeout,
+        max_bytes: args.max_bytes,
+        linger: args.linger,
+        pass_fds: args.pass_fd,
+        quiet: args.quiet,
+        command: args.command,
+    })
+}
