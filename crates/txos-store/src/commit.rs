@@ -21,9 +21,10 @@ use crate::{
     Delta, ExclusiveLock, Result, StateDir, StoreError, TxDir,
     apply::{Applier, Held, Kept},
     journal::Journal,
+    keep,
     plan::Plan,
     stage, sys,
-    verify::{Expectation, verify},
+    verify::{Expectation, verify, verify_content, verify_metadata},
 };
 
 /// What stands still while a commit validates and applies.
@@ -90,8 +91,9 @@ pub struct Prepared<'s> {
     expectations: Vec<Expectation>,
     fresh: usize,
     flushed: bool,
-    /// What was read, as its keeper wrote it.
+    /// What was read, and what people were shown, as the keeper wrote it.
     workset: Vec<u8>,
+    report: Vec<u8>,
 }
 
 impl<'s> Prepared<'s> {
@@ -118,7 +120,35 @@ impl<'s> Prepared<'s> {
             fresh: staged.fresh,
             flushed: false,
             workset: Vec::new(),
+            report: Vec::new(),
         })
+    }
+
+    /// One that waited for a decision.
+    pub(crate) fn resumed(
+        state: &'s StateDir,
+        tx: TxDir,
+        kept: keep::Kept,
+        held: Vec<Held>,
+    ) -> Prepared<'s> {
+        let keep::Kept { plan, expectations, workset, report } = kept;
+        Prepared { state, tx, plan, held, expectations, fresh: 0, flushed: true, workset, report }
+    }
+
+    /// Lets the transaction wait for a decision, also across reboots: all of it is flushed, with
+    /// `workset` (what was read, to be validated later) and `report` (for people). Afterwards
+    /// [`StateDir::prepared`] opens it again.
+    ///
+    /// # Errors
+    /// If it cannot be written and flushed.
+    pub fn keep(mut self, workset: &[u8], report: &[u8]) -> Result<()> {
+        let kept = keep::Kept {
+            plan: self.plan,
+            expectations: self.expectations,
+            workset: workset.to_vec(),
+            report: report.to_vec(),
+        };
+        keep::write(&mut self.tx, &kept)
     }
 
     /// Which transaction.
@@ -199,7 +229,9 @@ impl<'s> Prepared<'s> {
         applier: &mut Result<Applier<'_>>,
     ) -> Result<()> {
         validate(Phase::Paused).map_err(StoreError::Conflict)?;
-        let conflicts = verify(&self.expectations)?;
+        let mut conflicts = verify(&self.expectations)?;
+        conflicts.extend(verify_content(&self.plan, &self.held)?);
+        conflicts.extend(verify_metadata(&self.plan)?);
         if !conflicts.is_empty() {
             return Err(StoreError::Conflict(conflicts));
         }
@@ -263,8 +295,13 @@ impl<'s> Prepared<'s> {
         self.tx.remove(self.state)
     }
 
-    /// What was kept with [`Prepared::keep`].
+    /// The workset that was kept with [`Prepared::keep`]; else empty.
     pub fn workset(&self) -> &[u8] {
         &self.workset
+    }
+
+    /// The report that was kept with [`Prepared::keep`]; else empty.
+    pub fn report(&self) -> &[u8] {
+        &self.report
     }
 }

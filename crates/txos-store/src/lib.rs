@@ -11,6 +11,7 @@ mod commit;
 mod delta;
 mod error;
 mod journal;
+mod keep;
 pub mod names;
 mod plan;
 mod recover;

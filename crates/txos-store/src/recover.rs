@@ -123,18 +123,12 @@ impl From<StoreError> for Unable {
 }
 
 fn finish(state: &StateDir, plan: &Plan) -> Result<Finished, Unable> {
-    let same_boot = plan.boot == sys::boot_id() && plan.boot != [0; 16];
-    for area in &plan.areas {
-        let shown = crate::names::shown(&area.point);
-        let found = Tree::open(&area.point).ok().and_then(|tree| {
-            sys::identity_of(tree.root()).ok()
-        });
-        if !found.is_some_and(|found| area.fs.is(&found, same_boot)) {
-            let reason = format!(
-                "the file system that was mounted on {shown} is not; mount it and run txos recover"
-            );
-            return Err(Unable::Wait(reason));
-        }
+    if let Some(point) = missing_area(plan) {
+        let shown = crate::names::shown(point);
+        let reason = format!(
+            "the file system that was mounted on {shown} is not; mount it and run txos recover"
+        );
+        return Err(Unable::Wait(reason));
     }
     let path = state.path().join(StateDir::tx_path(plan.tx));
     let tx = Tree::open(&path).map_err(|_| {
@@ -154,6 +148,28 @@ fn finish(state: &StateDir, plan: &Plan) -> Result<Finished, Unable> {
         skipped,
         kept: applier.into_kept(),
     })
+}
+
+/// The mount point of the first file system of the plan that is not mounted there.
+fn missing_area(plan: &Plan) -> Option<&Path> {
+    let same_boot = plan.boot == sys::boot_id() && plan.boot != [0; 16];
+    let missing = plan.areas.iter().find(|area| {
+        let tree = Tree::open(&area.point).ok();
+        let found = tree.and_then(|tree| sys::identity_of(tree.root()).ok());
+        !found.is_some_and(|found| area.fs.is(&found, same_boot))
+    });
+    missing.map(|area| area.point.as_path())
+}
+
+/// Refuses a plan whose file systems are not all mounted.
+pub(crate) fn require_areas(plan: &Plan) -> Result<()> {
+    match missing_area(plan) {
+        None => Ok(()),
+        Some(point) => {
+            let reason = "the file system that was mounted there is not";
+            Err(StoreError::refused(point, reason, "mount it and try again"))
+        }
+    }
 }
 
 /// Removes the directory of a transaction, and its stage directories elsewhere.

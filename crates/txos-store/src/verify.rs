@@ -7,9 +7,14 @@ use std::path::{Path, PathBuf};
 
 use rustix::{fs::OFlags, io::Errno};
 use txos_core::{Attrs, Conflict, Facet, Seen};
-use txos_host::{Tree, attrs_at, read_listing};
+use txos_host::{Tree, attrs_at, attrs_of, read_listing};
 
-use crate::{Result, StoreError, plan::Ident};
+use crate::{
+    Result, StoreError,
+    apply::{Held, unchanged},
+    delta::content::{ContentState, examine},
+    plan::{Ident, Plan},
+};
 
 /// What a draft found on the stable system.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -87,11 +92,51 @@ fn names(tree: &Tree, expected: &Expectation, conflicts: &mut Vec<Conflict>) -> 
     Ok(())
 }
 
-fn conflict(expected: &Expectation, path: &Path, facet: Facet, seen: Seen) -> Conflict {
-    Conflict {
-        path: expected.point.join(path),
-        facet,
-        seen,
-        detail: "about to be written".to_owned(),
+/// Files that are written in place: those whose version has moved are compared again.
+pub(crate) fn verify_content(plan: &Plan, held: &[Held]) -> Result<Vec<Conflict>> {
+    let mut conflicts = Vec::new();
+    for (write, held) in plan.writes.iter().zip(held) {
+        // One that its owner keeps itself out of is examined when it is written.
+        let Some(file) = &held.file else { continue };
+        let shown = plan.areas[write.area as usize].point.join(&write.path);
+        let failed = |errno| StoreError::io("examine", &shown, errno);
+        let now = attrs_of(file).map_err(failed)?;
+        if unchanged(&held.attrs, &now) {
+            continue;
+        }
+        let state = examine(file, now.size, &write.spec).map_err(failed)?;
+        if state != ContentState::Before {
+            conflicts.push(about_to_be_written(shown, Facet::Content, Seen::Changed));
+        }
     }
+    Ok(conflicts)
+}
+
+/// Owners and modes that are about to change.
+pub(crate) fn verify_metadata(plan: &Plan) -> Result<Vec<Conflict>> {
+    let mut conflicts = Vec::new();
+    for meta in plan.file_meta.iter().chain(&plan.dir_meta) {
+        if meta.owner.is_none() && meta.perm.is_none() {
+            continue;
+        }
+        let point = &plan.areas[meta.area as usize].point;
+        let tree = Tree::open(point)?;
+        // A directory that is renamed is not at its final path yet.
+        let Some(now) = tree.attrs(&meta.path)?.filter(|now| meta.id.is(now)) else { continue };
+        let owner = meta.owner.is_some_and(|owner| owner.before != (now.uid, now.gid));
+        let perm = meta.perm.is_some_and(|perm| perm.before != now.perm);
+        if owner || perm {
+            let path = point.join(&meta.path);
+            conflicts.push(about_to_be_written(path, Facet::Perms, Seen::Changed));
+        }
+    }
+    Ok(conflicts)
+}
+
+fn conflict(expected: &Expectation, path: &Path, facet: Facet, seen: Seen) -> Conflict {
+    about_to_be_written(expected.point.join(path), facet, seen)
+}
+
+fn about_to_be_written(path: PathBuf, facet: Facet, seen: Seen) -> Conflict {
+    Conflict { path, facet, seen, detail: "the transaction writes it".to_owned() }
 }

@@ -16,6 +16,8 @@ mod names;
 mod rescue;
 mod write;
 
+pub(crate) use write::unchanged;
+
 use std::{
     collections::{BTreeSet, HashMap},
     os::fd::OwnedFd,

@@ -102,7 +102,10 @@ impl Delta {
         let mut delta = Delta { changes: Vec::new(), notes: Vec::new(), drafts: Vec::new() };
         for layer in layers {
             let upper = Tree::open(&layer.upper)?;
-            let host = Tree::open(tree.at().join(relative(&layer.point)))?;
+            let host = match relative(&layer.point) {
+                top if top.as_os_str().is_empty() => Tree::open(tree.at())?,
+                below => Tree::open(tree.at().join(below))?,
+            };
             let reader = walk::Reader {
                 upper: &upper,
                 host: &host,

@@ -5,10 +5,12 @@ use std::{
     io,
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
-    time::{SystemTime, UNIX_EPOCH},
 };
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::{
+    fs::{FlockOperation, flock},
+    time::{ClockId, clock_gettime},
+};
 use serde::{Deserialize, Serialize};
 use txos_core::{Attrs, Stamp, TxId};
 use txos_host::Tree;
@@ -97,8 +99,9 @@ impl TxDir {
         make(&path)?;
         make(&path.join("layers"))?;
         make(&path.join("spill"))?;
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let started = Stamp { sec: since.as_secs() as i64, nsec: since.subsec_nanos() };
+        // The clock that the kernel takes file times from: none of them will be earlier.
+        let now = clock_gettime(ClockId::RealtimeCoarse);
+        let started = Stamp { sec: now.tv_sec, nsec: now.tv_nsec as u32 };
         let meta = TxMeta {
             id,
             state: TxState::Running,

@@ -94,5 +94,5 @@ fn uuid_of(dir: impl AsFd) -> Option<[u8; 16]> {
     // SAFETY: the kernel's struct fsuuid2 (linux/fs.h) has this layout, and GET is its request
     // number; the kernel fills at most this many bytes.
     let uuid = unsafe { ioctl(&readable, Getter::<GET, FsUuid>::new()) }.ok()?;
-    (uuid.length == 16).then_some(uuid.bytes)
+    (uuid.length == 16 && uuid.bytes != [0; 16]).then_some(uuid.bytes)
 }
