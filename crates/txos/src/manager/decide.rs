@@ -10,8 +10,10 @@ use txos_effects::{
     services::{ServiceOutcome, read_requests, run_deferred},
     streams::Outcome as StreamsOutcome,
 };
+use txos_host::Tree;
 use txos_store::{
-    Committed, Delta, ExtractOptions, Kept, NoDomain, Phase, Prepared, StoreError, names::shown,
+    Committed, Delta, ExtractOptions, Kept, NoDomain, Phase, Prepared, StateDir, StoreError,
+    names::shown,
 };
 
 use super::{
@@ -118,7 +120,7 @@ impl Transaction {
             if phase == Phase::Early && !delta_is_empty {
                 return Ok(());
             }
-            match self.validate(&captured.workset) {
+            match validate_workset(&self.state, &captured.workset) {
                 Ok(conflicts) if conflicts.is_empty() => Ok(()),
                 Ok(conflicts) => Err(conflicts),
                 Err(error) => {
@@ -153,15 +155,6 @@ impl Transaction {
         }
     }
 
-    fn validate(&self, workset: &Workset) -> Result<Vec<Conflict>> {
-        let options = ValidateOptions {
-            hidden: vec![self.state.path().to_owned()],
-            limit: CONFLICTS,
-            ..ValidateOptions::default()
-        };
-        Ok(validate(workset, &self.tree, &options)?)
-    }
-
     fn committed(&mut self, committed: &Committed, services: Vec<ServiceOutcome>) {
         let streams = self.streams.finish(StreamsOutcome::Commit);
         for error in &streams.errors {
@@ -193,7 +186,7 @@ impl Transaction {
         let report = serde_json::to_vec(&self.report)?;
         let (state, dir) = (Rc::clone(&self.state), self.take_dir());
         let prepared = Prepared::stage(&state, dir, delta)?;
-        let _ = (prepared, captured, report);
+        prepared.keep(&captured.workset.encode(), &report)?;
         self.streams.finish(StreamsOutcome::Commit);
         self.show_changes();
         say(format!(
@@ -221,6 +214,19 @@ impl Transaction {
             .sum();
         say(format!("transaction {} {line}, {seconds:.2} s", self.report.id));
     }
+}
+
+/// Compares what a transaction has read with what is stable now.
+///
+/// # Errors
+/// If the comparison itself fails.
+pub fn validate_workset(state: &StateDir, workset: &Workset) -> Result<Vec<Conflict>> {
+    let options = ValidateOptions {
+        hidden: vec![state.path().to_owned()],
+        limit: CONFLICTS,
+        ..ValidateOptions::default()
+    };
+    Ok(validate(workset, &Tree::open("/")?, &options)?)
 }
 
 /// What became of an object that someone outside changed between validation and apply.

@@ -19,6 +19,7 @@
 
 pub mod attempt;
 mod decide;
+pub mod kept;
 mod options;
 mod report;
 mod services;
@@ -26,9 +27,9 @@ mod signals;
 mod space;
 mod transaction;
 
-pub use decide::tell_services;
+pub use decide::{tell_services, told, validate_workset};
 pub use options::{Finish, Linger, Options};
-pub use report::{Report, print_changes, print_conflicts, summary};
+pub use report::{Report, ReportFile, painted, print_conflicts, summary};
 
 use std::ops::ControlFlow;
 

@@ -3,6 +3,8 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 use clap::ValueEnum;
 use txos_effects::{OnUnsupported, streams::OutputMode};
 
+use super::ReportFile;
+
 /// What happens when the command has ended well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finish {
@@ -28,7 +30,7 @@ pub enum Linger {
 }
 
 /// How a transaction is to be run.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Options {
     /// What happens when the command has ended well.
     pub finish: Finish,
@@ -49,7 +51,7 @@ pub struct Options {
     /// When output appears.
     pub output: OutputMode,
     /// Where the report is written.
-    pub report: Option<PathBuf>,
+    pub report: Option<ReportFile>,
     /// Longest time that the transaction may run, over all attempts.
     pub timeout: Option<Duration>,
     /// Limit of bytes written.

@@ -1,12 +1,17 @@
 //! What a transaction says of itself: the JSON report, and the summary for people.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::BTreeMap,
+    fs::{File, OpenOptions},
+    io::Write,
+    path::PathBuf,
+};
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
-use txos_core::{Conflict, FileKind, TxId};
+use txos_core::{Conflict, TxId};
 use txos_effects::{services::ServiceOutcome, supervisor::EffectsReport};
-use txos_store::{AttrChange, Change, ChangeKind, names::shown};
+use txos_store::{Change, ChangeKind};
 
 use crate::text::{colour, count, printable, say, size};
 
@@ -33,6 +38,9 @@ pub struct Report {
     pub conflicts: Vec<Vec<Conflict>>,
     /// The changes.
     pub changes: Vec<Change>,
+    /// What changes in small text files, as unified diffs, by path.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub text: BTreeMap<String, String>,
     /// What had to be assumed of them.
     pub notes: Vec<String>,
     /// Objects read, in the last attempt.
@@ -57,16 +65,38 @@ pub struct Report {
     pub seconds: BTreeMap<String, f64>,
 }
 
-impl Report {
-    /// Writes the report as JSON to `path`.
+/// Where the report goes. Opened before the command runs: a path that cannot be written is found
+/// out while nothing has happened yet.
+#[derive(Debug)]
+pub struct ReportFile {
+    file: File,
+    path: PathBuf,
+}
+
+impl ReportFile {
+    /// Opens `path`, and creates it if it is absent.
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn write(&self, path: &Path) -> Result<()> {
-        let mut text = serde_json::to_vec_pretty(self).context("cannot write the report")?;
+    pub fn open(path: PathBuf) -> Result<ReportFile> {
+        let file = OpenOptions::new().create(true).write(true).truncate(false).open(&path);
+        let file =
+            file.with_context(|| format!("cannot write the report to {}", path.display()))?;
+        Ok(ReportFile { file, path })
+    }
+
+    /// Replaces what the file holds by `report`, as JSON.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn write(&mut self, report: &Report) -> Result<()> {
+        let mut text = serde_json::to_vec_pretty(report).context("cannot make the report")?;
         text.push(b'\n');
-        std::fs::write(path, text)
-            .with_context(|| format!("cannot write the report to {}", path.display()))
+        // A pipe or a terminal has no length to set.
+        let _ = self.file.set_len(0);
+        self.file
+            .write_all(&text)
+            .with_context(|| format!("cannot write the report to {}", self.path.display()))
     }
 }
 
@@ -74,48 +104,22 @@ impl Report {
 pub fn print_changes(changes: &[Change], notes: &[String]) {
     let colour = colour();
     for change in changes {
-        let (word, code) = describe(&change.kind);
-        let word =
-            if colour { format!("\x1b[{code}m{word:<9}\x1b[0m") } else { format!("{word:<9}") };
-        eprintln!("  {word} {}", line(change));
+        eprintln!("  {}", painted(change, colour));
     }
     for note in notes {
         say(format!("note: {}", printable(note)));
     }
 }
 
-/// A change without its kind: names, sizes, attributes.
-fn line(change: &Change) -> String {
-    let path = shown(&change.path);
-    let mut line = match &change.kind {
-        ChangeKind::Renamed { from } => format!("{} -> {path}", shown(from)),
-        ChangeKind::Linked { to } => format!("{path} = {}", shown(to)),
-        _ => path,
-    };
-    if change.object == FileKind::Dir {
-        line.push('/');
-    }
-    match (&change.kind, change.size_before, change.size_after) {
-        (ChangeKind::Modified, Some(before), Some(after)) if before != after => {
-            line.push_str(&format!(" ({} -> {})", size(before), size(after)));
+/// A change as a line, its first word in colour.
+pub fn painted(change: &Change, colour: bool) -> String {
+    let line = change.to_string();
+    match line.split_once(' ') {
+        Some((word, rest)) if colour => {
+            format!("\x1b[{}m{word}\x1b[0m {rest}", describe(&change.kind).1)
         }
-        (ChangeKind::Created | ChangeKind::Replaced, _, Some(after)) if after > 0 => {
-            line.push_str(&format!(" ({})", size(after)));
-        }
-        _ => {}
+        _ => line,
     }
-    for attr in &change.attrs {
-        line.push_str(&match attr {
-            AttrChange::Mode { before, after } => format!(", mode {before:04o} -> {after:04o}"),
-            AttrChange::Owner { before, after } => {
-                format!(", owner {}:{} -> {}:{}", before.0, before.1, after.0, after.1)
-            }
-            AttrChange::Modified { .. } => ", times".to_owned(),
-            AttrChange::Xattr { name, set: true } => format!(", {name} set"),
-            AttrChange::Xattr { name, set: false } => format!(", {name} removed"),
-        });
-    }
-    line
 }
 
 /// A kind of change as a word, and its colour on a terminal.

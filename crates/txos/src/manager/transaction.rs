@@ -126,8 +126,8 @@ impl Transaction {
             Some(dir) => dir.remove(&self.state),
             None => Ok(()),
         };
-        if let Some(path) = &self.options.report {
-            self.report.write(path)?;
+        if let Some(file) = &mut self.options.report {
+            file.write(&self.report)?;
         }
         let exit = result?;
         // A commit that happened stays one: what fails from here on is told, not returned.
@@ -403,7 +403,8 @@ fn make_dir_if_absent(path: &std::path::Path) -> Result<()> {
     }
 }
 
-fn now_ms() -> u64 {
+/// Now, in milliseconds since 1970.
+pub(super) fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
@@ -423,6 +424,7 @@ impl Report {
                 .to_owned(),
             conflicts: Vec::new(),
             changes: Vec::new(),
+            text: BTreeMap::new(),
             notes: Vec::new(),
             read_objects: 0,
             relaxed: 0,

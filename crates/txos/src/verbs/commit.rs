@@ -1,12 +1,70 @@
-use crate::exit::Exit;
 use anyhow::Result;
-/// Options.
+use txos_core::TxId;
+use txos_effects::services::run_deferred;
+use txos_store::{NoDomain, Outcome, StoreError};
+
+use crate::{
+    exit::Exit,
+    manager::{self, kept::Kept, lock_and_recover, print_conflicts, tell_services},
+    state,
+    text::say,
+};
+
+/// Options of `txos commit`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    id: u64,
+    /// The transaction
+    id: TxId,
+
+    /// Do not wait until the changes are on disk
+    #[arg(long)]
+    nondurable: bool,
 }
-/// Run.
+
+/// Commits a transaction that was kept; one that meets a conflict stays kept.
 pub fn run(args: Args) -> Result<Exit> {
-    let _ = args.id;
-    Ok(Exit::Failure)
+    let state = state::open()?;
+    let mut lock = lock_and_recover(&state, &format!("txos commit {}", args.id), &|| false)?;
+    lock.set_transaction(Some(args.id))?;
+    let mut kept = Kept::open(&state, args.id)?;
+    let requests = kept.requests()?;
+    let workset = kept.workset()?;
+    let entry = kept.log_entry(Outcome::Committed);
+    let mut failed = None;
+    let mut validate = |_| match manager::validate_workset(&state, &workset) {
+        Ok(conflicts) if conflicts.is_empty() => Ok(()),
+        Ok(conflicts) => Err(conflicts),
+        Err(error) => {
+            failed = Some(error);
+            Err(Vec::new())
+        }
+    };
+    let result = kept.prepared.commit(&lock, &mut validate, &mut NoDomain, !args.nondurable);
+    if let Some(error) = failed {
+        return Err(error);
+    }
+    match result {
+        Ok(committed) => {
+            state.log(&entry)?;
+            for kept in &committed.kept {
+                say(manager::told(kept));
+            }
+            tell_services(&run_deferred(&requests));
+            say(format!(
+                "transaction {} is committed: {}",
+                args.id,
+                manager::summary(&kept.report.changes)
+            ));
+            Ok(Exit::Success)
+        }
+        Err(StoreError::Conflict(conflicts)) => {
+            say(format!(
+                "what transaction {} had read was changed meanwhile; it stays kept:",
+                args.id
+            ));
+            print_conflicts(&conflicts);
+            Ok(Exit::Conflict)
+        }
+        Err(error) => Err(error.into()),
+    }
 }

@@ -1,12 +1,51 @@
-use crate::exit::Exit;
-use anyhow::Result;
-/// Options.
+use std::io::IsTerminal;
+
+use anyhow::{Result, bail};
+use txos_core::TxId;
+
+use crate::{
+    exit::Exit,
+    manager::{kept, painted},
+    state,
+    verbs::print,
+};
+
+/// Options of `txos diff`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    id: u64,
+    /// The transaction
+    id: TxId,
+
+    /// Show what changes in small text files
+    #[arg(long)]
+    text: bool,
+
+    /// Print the changes as JSON
+    #[arg(long, conflicts_with = "text")]
+    json: bool,
 }
-/// Run.
+
+/// Shows the changes of a transaction that was kept.
 pub fn run(args: Args) -> Result<Exit> {
-    let _ = args.id;
-    Ok(Exit::Failure)
+    let state = state::open()?;
+    let Some(report) = kept::report(&state, args.id)? else {
+        bail!("transaction {} is not kept: see `txos ps`", args.id);
+    };
+    if args.json {
+        print(format_args!("{}\n", serde_json::to_string_pretty(&report.changes)?))?;
+        return Ok(Exit::Success);
+    }
+    let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    for change in &report.changes {
+        print(format_args!("{}\n", painted(change, colour)))?;
+        if args.text
+            && let Some(text) = report.text.get(&change.path.to_string_lossy().into_owned())
+        {
+            print(format_args!("{text}"))?;
+        }
+    }
+    for note in &report.notes {
+        print(format_args!("note: {}\n", crate::text::printable(note)))?;
+    }
+    Ok(Exit::Success)
 }

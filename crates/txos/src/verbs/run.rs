@@ -7,7 +7,7 @@ use txos_effects::OnUnsupported;
 use crate::{
     cli::{absolute, duration, size},
     exit::Exit,
-    manager::{self, Finish, Linger, Options},
+    manager::{self, Finish, Linger, Options, ReportFile},
 };
 
 /// Options of `txos run`.
@@ -87,7 +87,7 @@ pub struct Args {
     quiet: bool,
 
     /// The command and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(required = true, trailing_var_arg = true)]
     command: Vec<OsString>,
 }
 
@@ -151,7 +151,7 @@ pub fn run(args: Args) -> Result<Exit> {
             Output::Deferred => txos_effects::streams::OutputMode::Deferred,
             Output::Auto => txos_effects::streams::OutputMode::Auto,
         },
-        report: args.json,
+        report: args.json.map(ReportFile::open).transpose()?,
         timeout: args.timeout,
         max_bytes: args.max_bytes,
         linger: args.linger,

@@ -1,0 +1,78 @@
+//! Transactions that wait for a decision.
+
+use anyhow::{Context, Result};
+use txos_core::{TxId, Workset};
+use txos_effects::services::{ServiceRequest, read_requests};
+use txos_store::{LogEntry, Outcome, Prepared, StateDir, TxState};
+
+use super::{Report, transaction::now_ms};
+
+/// A transaction that was kept, opened for its end.
+pub struct Kept<'s> {
+    /// What the store has of it.
+    pub prepared: Prepared<'s>,
+    /// What it said of itself.
+    pub report: Report,
+}
+
+impl<'s> Kept<'s> {
+    /// Opens transaction `id`.
+    ///
+    /// # Errors
+    /// If it is not kept, or damaged.
+    pub fn open(state: &'s StateDir, id: TxId) -> Result<Kept<'s>> {
+        let prepared = state.prepared(id)?;
+        let report = serde_json::from_slice(&state.prepared_report(id)?)
+            .with_context(|| format!("cannot understand the report of transaction {id}"))?;
+        Ok(Kept { prepared, report })
+    }
+
+    /// What it has read.
+    ///
+    /// # Errors
+    /// If that is damaged.
+    pub fn workset(&self) -> Result<Workset> {
+        Workset::decode(self.prepared.workset()).with_context(|| {
+            format!("cannot understand the workset of transaction {}", self.report.id)
+        })
+    }
+
+    /// What it asked of services.
+    ///
+    /// # Errors
+    /// If the record cannot be read.
+    pub fn requests(&self) -> Result<Vec<ServiceRequest>> {
+        let path = self.prepared.tx().path().join("requests");
+        Ok(read_requests(&path).context("cannot read the recorded service requests")?.0)
+    }
+
+    /// The line of the log for its end.
+    pub fn log_entry(&self, outcome: Outcome) -> LogEntry {
+        let meta = &self.prepared.tx().meta;
+        LogEntry {
+            id: self.report.id,
+            outcome,
+            command: meta.command.clone(),
+            started_ms: u64::try_from(meta.started.sec).unwrap_or(0) * 1000,
+            ended_ms: now_ms(),
+            status: Some(0),
+            retries: meta.retries,
+            changes: self.report.changes.len() as u64,
+            note: "after it was kept".to_owned(),
+        }
+    }
+}
+
+/// The report of transaction `id`, if it is kept.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn report(state: &StateDir, id: TxId) -> Result<Option<Report>> {
+    let kept = |tx: &txos_store::TxStatus| tx.meta.id == id && tx.meta.state == TxState::Prepared;
+    if !state.transactions()?.iter().any(kept) {
+        return Ok(None);
+    }
+    let report = serde_json::from_slice(&state.prepared_report(id)?)
+        .with_context(|| format!("cannot understand the report of transaction {id}"))?;
+    Ok(Some(report))
+}
