@@ -56,6 +56,7 @@ impl Applier<'_> {
             return Ok(());
         };
         let mut theirs = Vec::new();
+        let disturbed = disturbed || op.owner.is_some();
         let mut owner_set = false;
         if let Some(owner) = op.owner {
             let now = (object.attrs.uid, object.attrs.gid);
@@ -70,9 +71,9 @@ impl Applier<'_> {
             }
         }
         self.mode(op, &object, owner_set, &mut theirs)?;
-        self.attributes(op, &object, owner_set || disturbed, &mut theirs)?;
+        self.attributes(op, &object, disturbed, &mut theirs)?;
         if let Some(times) = op.times {
-            self.times(&times, &object, disturbed || owner_set, &mut theirs)?;
+            self.times(&times, &object, disturbed, &mut theirs)?;
         }
         if !theirs.is_empty() {
             let reason = format!("others have changed its {}", theirs.join(", "));

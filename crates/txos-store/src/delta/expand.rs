@@ -15,13 +15,17 @@ use crate::{Result, StoreError, sys};
 /// Stable names that are gone, with what was bound to them, sorted.
 pub(super) type Gone = BTreeMap<PathBuf, Attrs>;
 
+/// Directories that are gone, with the number of names that each holds.
+pub(super) type Emptied = Vec<(PathBuf, u64)>;
+
 /// Adds to `hidden` names all names below removed directories, except what was renamed out of them
 /// (`moved`, directories by original path).
 pub(super) fn expand(
     reader: &Reader<'_>,
     hidden: &[(PathBuf, Attrs)],
     moved: &BTreeMap<PathBuf, PathBuf>,
-) -> Result<Gone> {
+) -> Result<(Gone, Emptied)> {
+    let mut emptied = Emptied::new();
     let mut gone = Gone::new();
     for from in moved.keys() {
         refuse_mounts(reader, from)?;
@@ -43,7 +47,9 @@ pub(super) fn expand(
         let shown = reader.point.join(&dir);
         let failed = |errno| StoreError::io("read the removed directory", &shown, errno);
         let fd = reader.host.open_at(&dir, OFlags::RDONLY | OFlags::DIRECTORY).map_err(failed)?;
-        for entry in read_listing(&fd).map_err(failed)?.entries {
+        let listing = read_listing(&fd).map_err(failed)?;
+        emptied.push((dir.clone(), listing.entries.len() as u64));
+        for entry in listing.entries {
             let path = dir.join(&entry.name);
             if moved.contains_key(&path) {
                 continue;
@@ -55,7 +61,7 @@ pub(super) fn expand(
             gone.insert(path, attrs);
         }
     }
-    Ok(gone)
+    Ok((gone, emptied))
 }
 
 /// A mount point cannot be removed or renamed natively either; what holds one would move the mount

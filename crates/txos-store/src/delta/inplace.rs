@@ -13,6 +13,8 @@ use crate::{
     sys::Object,
 };
 
+const CAPABILITY: &[u8] = b"security.capability";
+
 /// The shadow side of a comparison.
 pub(super) struct ShadowView<'a> {
     pub attrs: &'a Attrs,
@@ -70,15 +72,20 @@ pub(super) fn metadata(
         shown.push(AttrChange::Owner { before: change.before, after: change.after });
         change
     });
-    let perm = (after.kind != FileKind::Symlink && after.perm != seen.perm).then(|| {
+    // A write, or a change of the owner, takes set-id bits and capabilities away: they are set
+    // again also where they are to stay.
+    let lost = owner.is_some() || (touched && after.kind == FileKind::File);
+    let moved = after.perm != seen.perm;
+    if moved && after.kind != FileKind::Symlink {
         shown.push(AttrChange::Mode { before: now.perm, after: after.perm });
-        Change { before: now.perm, after: after.perm }
-    });
+    }
+    let perm = (after.kind != FileKind::Symlink && (moved || (lost && after.perm & 0o6000 != 0)))
+        .then_some(Change { before: now.perm, after: after.perm });
     let prefix = reader.options.privilege.xattr_prefix();
     let mut xattrs = Vec::new();
     let old = object.xattrs()?;
     for (name, value) in shadow.xattrs {
-        if old.get(name) != Some(value) {
+        if old.get(name) != Some(value) || (lost && name.to_bytes() == CAPABILITY) {
             let change = Change { before: old.get(name).cloned(), after: Some(value.clone()) };
             xattrs.push((name.clone(), change));
         }
@@ -88,7 +95,8 @@ pub(super) fn metadata(
             xattrs.push((name.clone(), Change { before: Some(value.clone()), after: None }));
         }
     }
-    shown.extend(xattrs.iter().map(|(name, change)| AttrChange::Xattr {
+    let changed = xattrs.iter().filter(|(_, change)| change.before != change.after);
+    shown.extend(changed.map(|(name, change)| AttrChange::Xattr {
         name: names::escape(name.to_bytes()),
         set: change.after.is_some(),
     }));

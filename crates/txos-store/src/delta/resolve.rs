@@ -40,7 +40,7 @@ pub(super) fn resolve(
             _ => None,
         })
         .collect();
-    let gone = expand(reader, &walk.hidden, &moved)?;
+    let (gone, emptied) = expand(reader, &walk.hidden, &moved)?;
     let mut by_id: HashMap<ObjectId, Vec<PathBuf>> = HashMap::new();
     for (path, attrs) in gone.iter().filter(|(_, attrs)| attrs.kind != FileKind::Dir) {
         by_id.entry(attrs.id).or_default().push(path.clone());
@@ -48,7 +48,7 @@ pub(super) fn resolve(
     let touched = touched_directories(&walk);
     let mut draft = Draft::new(reader.point, reader.host.at(), &layer.upper);
     draft.expectation.names = expected_names(&walk, &gone);
-    draft.expectation.removed = expected_listings(&gone);
+    draft.expectation.removed = emptied;
     let mut resolver = Resolver { reader, layer, gone, by_id, touched, moved: &moved, draft, delta };
     // All sources of renames are known before anything counts as displaced: in an exchange each
     // name is both.
@@ -130,21 +130,6 @@ fn expected_names(walk: &Walk, gone: &Gone) -> Vec<(PathBuf, Option<Ident>)> {
     names.sort_unstable();
     names.dedup();
     names
-}
-
-/// How many names each directory holds that goes.
-fn expected_listings(gone: &Gone) -> Vec<(PathBuf, u64)> {
-    let mut counts: BTreeMap<&Path, u64> = gone
-        .iter()
-        .filter(|(_, attrs)| attrs.kind == FileKind::Dir)
-        .map(|(path, _)| (path.as_path(), 0))
-        .collect();
-    for path in gone.keys() {
-        if let Some(count) = path.parent().and_then(|parent| counts.get_mut(parent)) {
-            *count += 1;
-        }
-    }
-    counts.into_iter().map(|(path, count)| (path.to_owned(), count)).collect()
 }
 
 impl Node {

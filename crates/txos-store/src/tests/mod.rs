@@ -2,4 +2,6 @@
 //! natively.
 
 mod cases;
+mod crash;
+mod outside;
 mod world;

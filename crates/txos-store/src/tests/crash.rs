@@ -1,0 +1,114 @@
+//! A commit stopped before each of its changes, and recovered, is a whole commit.
+
+use std::{
+    fs::{self, OpenOptions},
+    io::Write,
+    os::unix::fs::{FileExt, symlink},
+    path::Path,
+};
+
+use super::world::{World, able, chmod, chown, same, scan, set_times};
+use crate::{NoDomain, Prepared, StoreError, recover, sys::stopping};
+
+fn tree(root: &Path) {
+    for dir in ["a/in", "b/in", "gone/deep", "stay"] {
+        fs::create_dir_all(root.join(dir)).unwrap();
+    }
+    for file in ["a/x", "a/in/x", "b/y", "b/in/y", "gone/1", "gone/deep/2", "stay/s", "f", "g"] {
+        fs::write(root.join(file), file).unwrap();
+    }
+    fs::write(root.join("big"), vec![1; 40_000]).unwrap();
+    fs::hard_link(root.join("big"), root.join("big2")).unwrap();
+}
+
+/// Something of every operation.
+fn everything(root: &Path) {
+    fs::create_dir_all(root.join("new/sub")).unwrap();
+    fs::write(root.join("new/sub/n"), "n").unwrap();
+    fs::write(root.join("stay/n2"), "n2").unwrap();
+    symlink("f", root.join("stay/l")).unwrap();
+    fs::write(root.join("f.tmp"), "replaced").unwrap();
+    fs::rename(root.join("f.tmp"), root.join("f")).unwrap();
+    fs::remove_dir_all(root.join("gone")).unwrap();
+    fs::rename(root.join("a/in"), root.join("new/moved")).unwrap();
+    fs::rename(root.join("a"), root.join("t")).unwrap();
+    fs::rename(root.join("b"), root.join("a")).unwrap();
+    fs::rename(root.join("t"), root.join("b")).unwrap();
+    fs::write(root.join("b/x"), "changed where it went").unwrap();
+    fs::rename(root.join("g"), root.join("stay/s")).unwrap();
+    let big = OpenOptions::new().write(true).open(root.join("big")).unwrap();
+    big.write_at(b"two", 5_000).unwrap();
+    big.write_at(b"three", 30_000).unwrap();
+    big.set_len(35_000).unwrap();
+    fs::hard_link(root.join("big"), root.join("new/big3")).unwrap();
+    OpenOptions::new().append(true).open(root.join("a/y")).unwrap().write_all(b"+").unwrap();
+    chown(&root.join("a/y"), 1, 2);
+    chmod(&root.join("a/y"), 0o4755);
+    chmod(&root.join("stay"), 0o700);
+    set_times(&root.join("b"), super::world::THEN, super::world::THEN);
+}
+
+#[test]
+fn stopped_anywhere_and_recovered_is_committed() {
+    if !able() {
+        return;
+    }
+    let mut stop = 0;
+    loop {
+        let world = World::new(tree);
+        let origins = world.inodes();
+        let (host_was, native_was) = (scan(&world.host), scan(&world.native));
+        let tx = world.run(&everything);
+        let id = tx.meta.id;
+        let delta = world.extract(&tx, &origins).unwrap();
+        let lock = world.state.try_lock("test").unwrap();
+        let mut prepared = Prepared::stage(&world.state, tx, delta).unwrap();
+        stopping::after(Some(stop));
+        let result = prepared.commit(&lock, &mut |_| Ok(()), &mut NoDomain, true);
+        stopping::after(None);
+        drop((prepared, lock));
+        let report = recover(&world.state).unwrap();
+        everything(&world.native);
+        let (host, native) = (scan(&world.host), scan(&world.native));
+        match result {
+            // The first step is the commit record itself.
+            Err(StoreError::Stopped) => {
+                assert_eq!(stop, 0, "stopped before the record at step {stop}");
+                assert_eq!(report.discarded, [id]);
+                same(&host_was, &host, &host_was, &host_was);
+            }
+            Err(StoreError::Unfinished { .. }) => {
+                assert_eq!(report.finished.len(), 1, "step {stop}");
+                assert_eq!(report.finished[0].kept, [], "step {stop}");
+                same(&host_was, &host, &native_was, &native);
+            }
+            Ok(committed) => {
+                assert_eq!(committed.kept, []);
+                same(&host_was, &host, &native_was, &native);
+                if committed.unfinished.is_none() {
+                    assert!(report.is_empty());
+                    break;
+                }
+            }
+            Err(error) => panic!("step {stop}: {error}"),
+        }
+        assert!(recover(&world.state).unwrap().is_empty(), "recovered twice at step {stop}");
+        assert_eq!(fs::read_dir(world.state.path().join("tx")).unwrap().count(), 0);
+        stop += 1;
+    }
+    assert!(stop > 20, "only {stop} steps");
+}
+
+#[test]
+fn what_never_committed_is_discarded() {
+    if !able() {
+        return;
+    }
+    let world = World::new(tree);
+    let before = scan(&world.host);
+    let id = world.run(&everything).meta.id;
+    let report = recover(&world.state).unwrap();
+    assert_eq!(report.discarded, [id]);
+    same(&before, &scan(&world.host), &before, &before);
+    assert!(recover(&world.state).unwrap().is_empty());
+}
