@@ -10,6 +10,8 @@ use crate::who::Who;
 pub struct Known {
     /// The operation's name in JSON.
     pub op: &'static str,
+    /// What has to occur in the operation's JSON besides.
+    pub with: &'static str,
     /// Native answer; `*` for any.
     pub native: &'static str,
     /// Answer inside.
@@ -24,6 +26,7 @@ pub struct Known {
 pub const KNOWN: &[Known] = &[
     Known {
         op: "rename",
+        with: "",
         native: "ok",
         inside: "EXDEV",
         who: Some(Who::User),
@@ -32,6 +35,7 @@ pub const KNOWN: &[Known] = &[
     },
     Known {
         op: "mknod",
+        with: "",
         native: "ok",
         inside: "EPERM",
         who: Some(Who::Root),
@@ -39,6 +43,7 @@ pub const KNOWN: &[Known] = &[
     },
     Known {
         op: "*",
+        with: "",
         native: "ok",
         inside: "EOVERFLOW",
         who: Some(Who::User),
@@ -47,6 +52,7 @@ pub const KNOWN: &[Known] = &[
     },
     Known {
         op: "*",
+        with: "",
         native: "EPERM",
         inside: "EOVERFLOW",
         who: Some(Who::User),
@@ -54,6 +60,7 @@ pub const KNOWN: &[Known] = &[
     },
     Known {
         op: "chown",
+        with: "",
         native: "EPERM",
         inside: "EINVAL",
         who: Some(Who::User),
@@ -61,11 +68,20 @@ pub const KNOWN: &[Known] = &[
     },
     Known {
         op: "list",
+        with: "",
         native: "ok",
         inside: "EACCES",
         who: Some(Who::User),
         reason: "overlayfs looks up what it lists, so a directory without search permission can't be \
                  listed",
+    },
+    Known {
+        op: "remove_xattr",
+        with: "system.posix_acl_",
+        native: "ok",
+        inside: "ENODATA",
+        who: None,
+        reason: "overlayfs looks whether there is an ACL before it removes it; ext4 doesn't mind",
     },
 ];
 
@@ -76,15 +92,17 @@ pub const KNOWN: &[Known] = &[
 pub fn explained_in_tree(line: &str, who: Who) -> bool {
     let Some((path, rest)) = line.split_once(": identity is a new inode, ") else { return false };
     let Some((new, old)) = rest.split_once(", should be the inode that was ") else { return false };
-    who == Who::User && path == new && old != path
+    who == Who::User && !new.is_empty() && old != path
 }
 
 /// The row that explains why `op` answered `native` outside and `inside` inside, if there is one.
 pub fn explained(op: &Op, native: &str, inside: &str, who: Who) -> Option<&'static Known> {
+    let text = Op::print(std::slice::from_ref(op));
     KNOWN.iter().find(|k| {
         (k.op == "*" || k.op == op.kind())
             && (k.native == "*" || native.split(' ').next() == Some(k.native))
             && k.inside == inside
+            && text.contains(k.with)
             && k.who.is_none_or(|w| w == who)
     })
 }

@@ -245,25 +245,13 @@ fn no_user_namespace_is_named_with_a_remedy() {
     let program = Txos::by(&scratch, Who::User).program();
     let script = format!(
         "echo 0 >/proc/sys/user/max_user_namespaces || exit 77; \
-         exec setpriv --reuid 0 --inh-caps=-all --bounding-set=-all '{}' run -- sh -c 'echo x >f'",
+         exec setpriv --ambient-caps=-all --inh-caps=-all '{}' run -- sh -c 'echo x >f'",
         program.display()
     );
     let txos = Txos::new(&scratch);
-    let command = txos.command(
-        Path::new("setpriv"),
-        [
-            "--reuid",
-            "12345",
-            "--regid",
-            "12345",
-            "--clear-groups",
-            "unshare",
-            "-Ur",
-            "sh",
-            "-c",
-            &script,
-        ],
-    );
+    let words = ["--reuid", "12345", "--regid", "12345", "--clear-groups", "unshare", "-U"];
+    let more = ["--map-current-user", "--keep-caps", "sh", "-c", &script];
+    let command = txos.command(Path::new("setpriv"), words.iter().chain(&more));
     let out = exec::run(command);
     if out.code() == 77 || out.stderr.contains("unshare:") {
         skip!("the limit can't be set here: {out}");
