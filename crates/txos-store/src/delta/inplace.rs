@@ -135,7 +135,9 @@ fn times(
 ) -> Option<Times> {
     let moved = after.mtime != seen.mtime;
     let mtime = (moved || touched).then_some(Change { before: now.mtime, after: after.mtime });
-    let atime = (after.atime != seen.atime && (moved || after.atime < started))
+    let atime = (after.atime != seen.atime
+        && after.atime != now.atime
+        && (moved || after.atime < started))
         .then_some(after.atime);
     let natural = after.kind == FileKind::Dir && moved && after.mtime >= started;
     (mtime.is_some() || atime.is_some()).then_some(Times { atime, mtime, natural })

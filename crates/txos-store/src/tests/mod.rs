@@ -4,4 +4,5 @@
 mod cases;
 mod crash;
 mod outside;
+mod random;
 mod world;
