@@ -153,7 +153,7 @@ impl<T: Value, E: Engine> TCell<T, E> {
     }
 
     /// One committed value, outside of any section: atomic by itself, and nothing is promised
-    /// about other cells.
+    /// about other cells. Waits while a commit holds the cell.
     #[must_use]
     pub fn peek(&self) -> T {
         T::from_word(E::read_held(&self.slot))

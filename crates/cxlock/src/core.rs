@@ -75,10 +75,12 @@ impl Core {
         }
     }
 
+    #[inline]
     pub(crate) fn id(&self) -> modes::LockId {
         std::ptr::from_ref(self).addr()
     }
 
+    #[inline]
     pub(crate) fn counts_inside<E: Engine>(&self) -> bool {
         E::VISIBLE && self.policy != Policy::ExclusiveFirst
     }
@@ -92,6 +94,7 @@ impl Core {
     }
 
     /// What all threads could agree on, as far as the engine lets it be seen.
+    #[inline]
     pub(crate) fn state<E: Engine>(&self, seen: Stamp) -> LockState {
         if seen.is_held() {
             return LockState::Exclusive;

@@ -3,10 +3,8 @@
 use crate::cell::{TCell, Value};
 use crate::engine::Engine;
 use crate::lock::CxLock;
-use crate::machine::{Call, Meaning, Mode};
+use crate::machine::{Meaning, Mode};
 use crate::modes;
-use crate::restart::Restart;
-use crate::section::Section;
 use crate::stats::Count;
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -14,7 +12,7 @@ use std::marker::PhantomData;
 /// The lock is this thread's, until the guard is dropped, in whatever order.
 ///
 /// While a transaction of another lock runs on this thread, access cells through its section, and
-/// give the lock back with [`Section::end`]: the transaction's writes are visible at its commit, so
+/// give the lock back with [`Section::end`](crate::Section::end): the transaction's writes are visible at its commit, so
 /// a lock that protects them may not be free earlier.
 #[derive(Debug)]
 #[must_use = "the lock is free again when the guard is dropped"]
@@ -26,6 +24,7 @@ pub struct Exclusive<'c, E: Engine> {
 
 impl<'c, E: Engine> Exclusive<'c, E> {
     /// For a lock that this thread has just acquired.
+    #[inline]
     pub(crate) fn new(lock: &'c CxLock<E>) -> Self {
         modes::with(|stack| stack.push(lock.core.id(), Mode::Exclusive));
         Self { lock, held: Cell::new(true), _one_thread: PhantomData }
@@ -45,25 +44,17 @@ impl<'c, E: Engine> Exclusive<'c, E> {
         E::write_held(&cell.slot, value.into_word());
     }
 
-    /// Runs a section of another lock as a transaction, as [`CxLock::optimistic`] does.
-    pub fn optimistic<'o, R>(
-        &self,
-        other: &'o CxLock<E>,
-        body: impl FnMut(&mut Section<'o, E>) -> Result<R, Restart>,
-    ) -> R {
-        other.optimistic(body)
-    }
-
     /// What an end means now: [`Meaning::Free`], [`Meaning::FreeAtCommit`], or invalid if the lock
     /// was given back before.
     pub(crate) fn meaning_of_end(&self) -> Meaning {
         if !self.held.get() {
             return Meaning::Invalid;
         }
-        modes::with(|stack| stack.meaning(Call::End, self.lock.core.id()))
+        modes::with(|stack| stack.meaning_of_end(self.lock.core.id()))
     }
 
     /// Frees the lock, once. Says whether that was within a transaction.
+    #[inline]
     pub(crate) fn give_back(&self) -> bool {
         let held = self.held.replace(false);
         held && {

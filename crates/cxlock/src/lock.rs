@@ -14,7 +14,7 @@
 use crate::core::{Acquired, Core, Policy};
 use crate::engine::{Engine, Rtm};
 use crate::guard::Exclusive;
-use crate::machine::{Call, Meaning, Mode};
+use crate::machine::Mode;
 use crate::modes::{self, Entered};
 use crate::restart::Restart;
 use crate::section::Section;
@@ -101,7 +101,7 @@ impl<E: Engine> CxLock<E> {
         &'c self,
         body: impl FnMut(&mut Section<'c, E>) -> Result<R, Restart>,
     ) -> R {
-        self.check_outermost(Call::Optimistic);
+        modes::refuse_within_transaction();
         self.run(body)
     }
 
@@ -114,7 +114,7 @@ impl<E: Engine> CxLock<E> {
         &'c self,
         body: impl FnMut(&mut Section<'c, E>) -> Result<R, Restart>,
     ) -> Option<R> {
-        self.check_outermost(Call::Optimistic);
+        modes::refuse_within_transaction();
         (!self.core.word.load().is_held()).then(|| self.run(body))
     }
 
@@ -124,7 +124,7 @@ impl<E: Engine> CxLock<E> {
     /// If the thread is in a transaction (use [`Section::exclusive`]), or holds this very lock.
     #[inline]
     pub fn exclusive(&self) -> Exclusive<'_, E> {
-        self.check_outermost(Call::Exclusive);
+        modes::refuse_within_transaction();
         self.take()
     }
 
@@ -133,10 +133,11 @@ impl<E: Engine> CxLock<E> {
     /// # Panics
     /// If the thread is in a transaction.
     pub fn try_exclusive(&self) -> Option<Exclusive<'_, E>> {
-        self.check_outermost(Call::Exclusive);
+        modes::refuse_within_transaction();
         (self.core.try_acquire::<E>(0) == Acquired::Yes).then(|| Exclusive::new(self))
     }
 
+    #[inline]
     pub(crate) fn take(&self) -> Exclusive<'_, E> {
         self.core.acquire::<E>();
         Exclusive::new(self)
@@ -180,6 +181,7 @@ impl<E: Engine> CxLock<E> {
         }
     }
 
+    #[inline]
     fn run_exclusively<'c, R>(
         &'c self,
         body: &mut impl FnMut(&mut Section<'c, E>) -> Result<R, Restart>,
@@ -196,15 +198,5 @@ impl<E: Engine> CxLock<E> {
             }
             backoff.pause();
         }
-    }
-
-    /// Calls without a section at hand make sense outside of transactions alone.
-    fn check_outermost(&self, call: Call) {
-        let meaning = modes::with(|stack| stack.meaning(call, self.core.id()));
-        assert!(
-            matches!(meaning, Meaning::Begin | Meaning::Take),
-            "this thread is in a transaction already; nest through the section: \
-             `section.optimistic(&lock, …)?`, `section.exclusive(&lock)?`"
-        );
     }
 }

@@ -11,8 +11,10 @@
 //!   an argument. A lock whose waiters compete for a free lock (the one in this crate) makes the
 //!   choice afterwards; every such run is a run of this machine with the release split in two.
 //!
-//! The locks of this crate ask these functions what to do; the tests walk every cell, and an
-//! explicit-state explorer runs whole programs of several threads and locks on them.
+//! The lock asks [`step`] before each `xcas` and [`meaning`] at each end; the other rows of table 2
+//! are the types of [`Section`](crate::Section)'s methods. Tests compare the lock with [`step`] over
+//! every sequence of calls, walk every cell, and run whole programs of several threads and locks on
+//! these functions in an explicit-state explorer.
 
 /// What a lock is, as all threads could agree on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -101,6 +103,7 @@ pub struct Step {
 /// [`Event::Io`] in a transaction takes that transaction out of the lock; the paper's "next state:
 /// exclusive" is reached when the restarted thread takes the lock.
 #[must_use]
+#[inline]
 pub fn step(
     state: LockState,
     event: Event,
@@ -188,6 +191,7 @@ pub enum Mode {
 /// Table 2, for one call of a thread that has `optimistic` locks entered by its transaction (0: no
 /// transaction runs), where the call is an end, of a lock in mode `ending`.
 #[must_use]
+#[inline]
 pub fn meaning(call: Call, optimistic: u32, ending: Option<Mode>) -> Meaning {
     match (call, optimistic, ending) {
         (Call::Optimistic, 0, _) => Meaning::Begin,

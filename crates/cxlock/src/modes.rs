@@ -27,12 +27,13 @@ impl ModeStack {
         Self { entries: Vec::new(), optimistic: 0 }
     }
 
-    /// What `call` on `lock` means for this thread now.
-    pub(crate) fn meaning(&self, call: Call, lock: LockId) -> Meaning {
-        let ending = self.entries.iter().rev().find(|e| e.0 == lock).map(|e| e.1);
-        meaning(call, self.optimistic, ending)
+    /// What the end of `lock` means now.
+    pub(crate) fn meaning_of_end(&self, lock: LockId) -> Meaning {
+        let youngest = self.entries.iter().rev().find(|e| e.0 == lock).map(|e| e.1);
+        meaning(Call::End, self.optimistic, youngest)
     }
 
+    #[inline]
     pub(crate) fn push(&mut self, lock: LockId, mode: Mode) {
         self.entries.push((lock, mode));
         self.optimistic += u32::from(mode == Mode::Optimistic);
@@ -40,6 +41,7 @@ impl ModeStack {
 
     /// Takes the youngest entry of that lock and mode away, wherever it stands. Says whether a
     /// transaction runs then.
+    #[inline]
     pub(crate) fn remove(&mut self, lock: LockId, mode: Mode) -> bool {
         if let Some(at) = self.entries.iter().rposition(|e| *e == (lock, mode)) {
             self.entries.remove(at);
@@ -64,8 +66,18 @@ thread_local! {
 
 /// Runs `f` on the stack of the calling thread, or on an empty one while the thread's locals are
 /// being destroyed: there locks still work, only misuse is no longer seen.
+#[inline]
 pub(crate) fn with<R>(f: impl Fn(&mut ModeStack) -> R) -> R {
     MODES.try_with(|stack| f(&mut stack.borrow_mut())).unwrap_or_else(|_| f(&mut ModeStack::new()))
+}
+
+/// Refuses to start something that would commit by itself within the transaction of a section.
+pub(crate) fn refuse_within_transaction() {
+    assert!(
+        with(|stack| stack.optimistic == 0),
+        "this thread is in a transaction already; nest through the section: \
+         `section.optimistic(&lock, …)?`, `section.exclusive(&lock)?`, and use its `read` and `write`"
+    );
 }
 
 /// Entry of a section in the thread's stack; gone with the section's scope.
@@ -75,6 +87,7 @@ pub(crate) struct Entered {
 }
 
 impl Entered {
+    #[inline]
     pub(crate) fn new(lock: LockId, mode: Mode) -> Self {
         with(|stack| stack.push(lock, mode));
         Self { lock, mode }
@@ -82,6 +95,7 @@ impl Entered {
 }
 
 impl Drop for Entered {
+    #[inline]
     fn drop(&mut self) {
         with(|stack| stack.remove(self.lock, self.mode));
     }
@@ -97,12 +111,12 @@ mod tests {
         let mut stack = ModeStack::new();
         stack.push(a, Mode::Exclusive);
         stack.push(b, Mode::Optimistic);
-        assert_eq!(stack.meaning(Call::End, a), Meaning::FreeAtCommit);
+        assert_eq!(stack.meaning_of_end(a), Meaning::FreeAtCommit);
         stack.remove(a, Mode::Exclusive);
-        assert_eq!(stack.meaning(Call::End, a), Meaning::Invalid);
-        assert_eq!(stack.meaning(Call::End, b), Meaning::Commit);
+        assert_eq!(stack.meaning_of_end(a), Meaning::Invalid);
+        assert_eq!(stack.meaning_of_end(b), Meaning::Commit);
         stack.remove(b, Mode::Optimistic);
-        assert_eq!(stack.meaning(Call::Exclusive, a), Meaning::Take);
+        assert_eq!(stack.optimistic, 0);
     }
 
     #[test]
@@ -111,9 +125,9 @@ mod tests {
         let mut stack = ModeStack::new();
         stack.push(a, Mode::Optimistic);
         stack.push(a, Mode::Optimistic);
-        assert_eq!(stack.meaning(Call::End, a), Meaning::LeaveNested);
+        assert_eq!(stack.meaning_of_end(a), Meaning::LeaveNested);
         stack.remove(a, Mode::Optimistic);
-        assert_eq!(stack.meaning(Call::End, a), Meaning::Commit);
-        assert_eq!(stack.meaning(Call::Io, a), Meaning::Restart);
+        assert_eq!(stack.meaning_of_end(a), Meaning::Commit);
+        assert_eq!(stack.optimistic, 1);
     }
 }

@@ -24,7 +24,7 @@ std::thread_local! {
 impl<'c> Buffers<'c> {
     /// Empty ones, with memory if the thread has some to spare.
     pub(super) fn take() -> Self {
-        SPARE.try_with(Cell::take).ok().flatten().map(Buffers::recycle).unwrap_or_default()
+        SPARE.try_with(Cell::take).ok().flatten().unwrap_or_default()
     }
 
     /// Keeps the memory for the next attempt.
@@ -35,8 +35,8 @@ impl<'c> Buffers<'c> {
         }
     }
 
-    /// The same memory, empty, for references of another lifetime.
-    fn recycle<'d>(self) -> Buffers<'d> {
+    /// The same memory, empty, for references that live longer.
+    fn recycle(self) -> Buffers<'static> {
         Buffers {
             reads: recycle(self.reads),
             writes: recycle(self.writes),

@@ -59,6 +59,7 @@ impl Drop for Log<'_> {
 
 impl<'c> Log<'c> {
     /// A fresh attempt.
+    #[inline]
     pub(super) fn reset(&mut self, limit: usize) {
         debug_assert!(self.holds.is_empty());
         self.reads.clear();
@@ -73,6 +74,7 @@ impl<'c> Log<'c> {
         *self.doomed.get_or_insert(reason)
     }
 
+    #[inline]
     fn alive(&self) -> Result<(), Reason> {
         self.doomed.map_or(Ok(()), Err)
     }
@@ -103,6 +105,7 @@ impl<'c> Log<'c> {
         Err(self.doom(Reason::Conflict))
     }
 
+    #[inline]
     pub(super) fn write(&mut self, cell: &'c Cell, value: u64) -> Result<(), Reason> {
         self.alive()?;
         self.writes.insert(cell, value);
@@ -113,6 +116,7 @@ impl<'c> Log<'c> {
     }
 
     /// `xtest`: enters a free lock word into the read set, leaves a held one out.
+    #[inline]
     pub(super) fn subscribe(&mut self, word: &'c Word) -> Result<bool, Reason> {
         self.alive()?;
         loop {
@@ -128,6 +132,7 @@ impl<'c> Log<'c> {
         }
     }
 
+    #[inline]
     fn note(&mut self, word: &'c Word, seen: Stamp) -> Result<(), Reason> {
         if self.reads.len() >= self.limit {
             return Err(self.doom(Reason::Overflow));

@@ -26,6 +26,7 @@
 use super::Stm;
 use super::log::Log;
 use crate::cell::{TCell, Value};
+use crate::modes;
 use crate::restart::{Reason, Restart};
 use crate::wait::Backoff;
 use std::marker::PhantomData;
@@ -57,6 +58,7 @@ pub enum CommitError<E> {
 
 impl<'c> Attempt<'c> {
     fn new() -> Self {
+        modes::refuse_within_transaction();
         let mut log = Log::default();
         log.reset(usize::MAX);
         Self { log, _one_thread: PhantomData }
@@ -83,6 +85,9 @@ impl<'c> Attempt<'c> {
 
 impl<'c> Transaction<'c> {
     /// Starts one.
+    ///
+    /// # Panics
+    /// Within a section that runs as a transaction: it would commit by itself.
     pub fn begin() -> Self {
         Self(Attempt::new())
     }
@@ -125,8 +130,27 @@ impl<'c> Transaction<'c> {
 
     /// Prepares, asks `decision`, and publishes or rolls back as it says.
     ///
-    /// `decision` is asked at most once, and only if nothing but it stands against the commit. See
-    /// the module's essay for what it may do.
+    /// `decision` is asked at most once, and only if nothing but it stands against the commit. While
+    /// it runs, everything that was read or written is held, and this transaction wins against
+    /// everyone. It may take its time: others restart instead of waiting for it. It must not wait
+    /// for the holder of a [`CxLock`](crate::CxLock), which may be waiting for a cell. If it panics,
+    /// that is a refusal.
+    ///
+    /// ```
+    /// use cxlock::{CommitError, Stm, TCell, Transaction};
+    ///
+    /// let stock = TCell::<u32, Stm>::new(1);
+    /// let sell = |pay: &dyn Fn() -> Result<(), &'static str>| {
+    ///     let mut tx = Transaction::begin();
+    ///     let left = tx.read(&stock)?;
+    ///     tx.write(&stock, left - 1)?;
+    ///     tx.commit_with(pay)
+    /// };
+    /// assert_eq!(sell(&|| Err("card refused")), Err(CommitError::Refused("card refused")));
+    /// assert_eq!(stock.peek(), 1);
+    /// assert_eq!(sell(&|| Ok(())), Ok(()));
+    /// assert_eq!(stock.peek(), 0);
+    /// ```
     ///
     /// # Errors
     /// [`CommitError::Restart`]: lost, the decision was not asked. [`CommitError::Refused`]: the
@@ -170,6 +194,9 @@ impl Prepared<'_> {
 ///
 /// Some transaction always gets through: an attempt loses only to a commit, or to a holder that
 /// will be done soon.
+///
+/// # Panics
+/// Within a section that runs as a transaction: it would commit by itself.
 pub fn atomically<'c, R>(mut body: impl FnMut(&mut Attempt<'c>) -> Result<R, Restart>) -> R {
     let mut attempt = Attempt::new();
     let mut backoff = Backoff::new();

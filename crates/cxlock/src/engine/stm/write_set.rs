@@ -37,7 +37,9 @@ impl<'c> WriteSet<'c> {
     pub(super) fn clear(&mut self) {
         self.entries.clear();
         self.filter = 0;
-        self.index.clear();
+        if !self.index.is_empty() {
+            self.index.clear();
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -57,6 +59,7 @@ impl<'c> WriteSet<'c> {
         self.position(cell).map(|at| self.entries[at].value)
     }
 
+    #[inline]
     pub(super) fn insert(&mut self, cell: &'c Cell, value: u64) {
         if let Some(at) = self.position(cell) {
             self.entries[at].value = value;
