@@ -67,8 +67,13 @@ pub enum SimError {
         what: String,
     },
     /// The run passed `max_cycles`.
-    #[error("run passed max_cycles = {0}; raise it with --set max_cycles=N")]
-    Limit(u64),
+    #[error("run passed max_cycles = {cycles} ({what}); raise it with --set max_cycles=N")]
+    Limit {
+        /// The limit.
+        cycles: u64,
+        /// Who was where.
+        what: String,
+    },
     /// A report could not be written.
     #[error("cannot write {path}: {reason}; choose another --out directory")]
     Output {

@@ -26,6 +26,7 @@ pub struct Cx {
 /// Leaves a restart scope when dropped.
 struct Scope<'a> {
     cx: &'a Cx,
+    thread: usize,
     id: u32,
 }
 
@@ -33,7 +34,7 @@ impl Drop for Scope<'_> {
     fn drop(&mut self) {
         self.cx.host(|m| {
             if !m.off {
-                m.scope_leave(self.id);
+                m.scope_leave(self.thread, self.id);
             }
         });
     }
@@ -42,12 +43,13 @@ impl Drop for Scope<'_> {
 /// Restores the program counter's window when dropped.
 pub struct Code<'a> {
     cx: &'a Cx,
+    thread: usize,
     old: (u32, u32, u32),
 }
 
 impl Drop for Code<'_> {
     fn drop(&mut self) {
-        self.cx.host(|m| m.thread().code = self.old);
+        self.cx.host(|m| m.threads[self.thread].code = self.old);
     }
 }
 
@@ -190,7 +192,8 @@ impl Cx {
 
     /// Runs `body`, which begins with `xbegin`, and again after every restart.
     pub async fn scope<R>(&self, body: impl AsyncFn() -> R) -> R {
-        let scope = Scope { cx: self, id: self.host(Machine::scope_enter) };
+        let id = self.host(Machine::scope_enter);
+        let scope = Scope { cx: self, thread: self.id(), id };
         loop {
             let mut attempt = pin!(body());
             let done = poll_fn(|cx| {
@@ -225,7 +228,7 @@ impl Cx {
     /// The following instructions come from the code window `first`, `lines` lines long.
     pub fn code(&self, first: u32, lines: u32) -> Code<'_> {
         let old = self.host(|m| m.enter_code(first, lines));
-        Code { cx: self, old }
+        Code { cx: self, thread: self.id(), old }
     }
 
     /// Pushes a word onto the stack (a call's return address, a saved register).

@@ -18,6 +18,7 @@ pub mod mesi;
 pub mod rng;
 pub mod stats;
 pub mod sync;
+pub mod workload;
 
 pub use config::Config;
 pub use error::{Result, SimError};

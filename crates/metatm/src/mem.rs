@@ -25,7 +25,7 @@ impl Memory {
     /// # Errors
     /// `bytes` is no multiple of a line, is zero or above 1 GB.
     pub fn new(bytes: u64) -> Result<Self> {
-        if bytes == 0 || bytes > 1 << 30 || bytes % u64::from(LINE) != 0 {
+        if bytes == 0 || bytes > 1 << 30 || !bytes.is_multiple_of(u64::from(LINE)) {
             return Err(SimError::Parameter {
                 name: "mem_bytes".into(),
                 value: bytes.to_string(),
@@ -42,7 +42,7 @@ impl Memory {
 
     /// Why `a` cannot be accessed, if it cannot.
     pub fn fault(&self, a: Addr) -> Option<String> {
-        if a % 4 != 0 {
+        if !a.is_multiple_of(4) {
             return Some(format!("unaligned access to {a:#x}"));
         }
         if a < LINE {

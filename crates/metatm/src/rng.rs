@@ -26,7 +26,7 @@ impl Rng {
 
     /// A number in `0..n`; 0 when `n` is 0.
     pub fn below(&mut self, n: u32) -> u32 {
-        ((self.next_u64() >> 32) * u64::from(n) >> 32) as u32
+        (((self.next_u64() >> 32) * u64::from(n)) >> 32) as u32
     }
 
     /// True `percent` times in a hundred.

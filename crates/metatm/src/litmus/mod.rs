@@ -76,7 +76,10 @@ const LOCK_B: Addr = AREA + 64 * 101;
 
 /// What guests saw and when; read back in the order of simulated time.
 #[derive(Clone, Default)]
-struct Log(Rc<RefCell<Vec<(u64, &'static str, u64)>>>);
+struct Log(Rc<RefCell<Vec<Event>>>);
+
+/// When, what, and a value.
+type Event = (u64, &'static str, u64);
 
 impl Log {
     fn note(&self, c: &crate::guest::Cx, what: &'static str, value: impl Into<u64>) {

@@ -108,6 +108,12 @@ impl Sim {
             }
             if let Some(to) = m.switch.take() {
                 m.exchange(tid, to);
+                if m.threads[tid].exiting {
+                    drop(m);
+                    self.stacks[tid].clear();
+                    m = self.machine.borrow_mut();
+                    m.recycle(tid);
+                }
             }
             if let Some(error) = m.error.take() {
                 return Err(error);
@@ -137,7 +143,8 @@ impl Machine {
         self.horizon = second;
         let now = first >> KEY_SHIFT;
         if now > self.cfg.max_cycles {
-            return Err(SimError::Limit(self.cfg.max_cycles));
+            let what = self.whereabouts("still running");
+            return Err(SimError::Limit { cycles: self.cfg.max_cycles, what });
         }
         if now > self.progress + self.cfg.watchdog {
             return Err(self.stuck("processors run, but nothing gets done"));
@@ -213,8 +220,21 @@ impl Machine {
         self.cpus[cur].thread = to;
     }
 
+    /// Makes the slot of an ended thread ready for the next.
+    fn recycle(&mut self, tid: usize) {
+        let t = &mut self.threads[tid];
+        *t = super::Thread { stack: t.stack, code: t.code, ..super::Thread::default() };
+        self.free_threads.push(tid);
+    }
+
     /// The watchdog's report: who is where.
     fn stuck(&self, why: &str) -> SimError {
+        let what = self.whereabouts(why);
+        let cycle = self.keys.iter().min().map_or(0, |k| k >> KEY_SHIFT);
+        SimError::NoProgress { cycle, waited: cycle.saturating_sub(self.progress), what }
+    }
+
+    fn whereabouts(&self, why: &str) -> String {
         let mut what = why.to_owned();
         for (i, cpu) in self.cpus.iter().enumerate().filter(|(_, c)| !c.dead) {
             let t = &self.threads[cpu.thread];
@@ -225,12 +245,17 @@ impl Machine {
             if let Some((how, a)) = t.waits {
                 what += &format!(" {how} {a:#x}");
             }
+            if t.io_wait {
+                what += " waits for a device";
+            }
             if let Some(slot) = t.tx {
                 let tx = &self.htm.tx[slot];
-                what += &format!(" in transaction {} ({} restarts)", tx.id, tx.restarts);
+                what += &format!(
+                    " in transaction {} (depth {}, {} restarts, last {:?})",
+                    tx.id, tx.depth, tx.restarts, tx.status.reason
+                );
             }
         }
-        let cycle = self.keys.iter().min().map_or(0, |k| k >> KEY_SHIFT);
-        SimError::NoProgress { cycle, waited: cycle.saturating_sub(self.progress), what }
+        what
     }
 }

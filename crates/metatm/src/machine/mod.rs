@@ -97,8 +97,10 @@ pub struct Thread {
     pub instrs: u64,
     /// What it waits for, for the watchdog's message.
     pub waits: Option<(&'static str, Addr)>,
-    /// Has ended or was never started.
+    /// Has ended.
     pub gone: bool,
+    /// Is giving its processor away for the last time; its slot can then be used again.
+    pub exiting: bool,
 }
 
 /// A processor's key: clock, then number, so that keys never tie.
@@ -129,6 +131,10 @@ pub struct Machine {
     pub cur: usize,
     /// Why the run must end.
     pub error: Option<SimError>,
+    /// Threads that can be started.
+    pub free_threads: Vec<usize>,
+    /// A kernel says what progress is.
+    pub kernel_reports: bool,
     /// The guest has switched the machine off.
     pub off: bool,
     pub(crate) keys: Vec<u64>,
@@ -192,6 +198,8 @@ impl Machine {
             devices: Devices::default(),
             cur: 0,
             error: None,
+            free_threads: Vec::new(),
+            kernel_reports: false,
             off: false,
             keys: (0..cfg.cpus as u64).collect(),
             horizon: 0,
@@ -271,6 +279,15 @@ impl Machine {
         self.progress = self.progress.max(self.now());
     }
 
+    /// Notes a commit or an acquired lock. Under a kernel that is no progress: ticks go on in a
+    /// livelock too, so there only system calls and user code count.
+    #[inline]
+    pub(crate) fn moved_bare(&mut self) {
+        if !self.kernel_reports {
+            self.moved();
+        }
+    }
+
     /// Number of the code line `n` lines into the guest's text.
     pub(crate) fn code_line(&self, n: u32) -> u32 {
         1 + n % (self.code_lines - 1)
@@ -307,7 +324,7 @@ impl Machine {
         self.stats.acquires += 1;
         self.stats.test_and_set += retries;
         self.stats.acquire_cycles += end.saturating_sub(start);
-        self.moved();
+        self.moved_bare();
     }
 
     /// The address of a pop.

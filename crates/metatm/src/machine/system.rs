@@ -50,7 +50,7 @@ impl Machine {
         Poll::Ready(())
     }
 
-    /// Stops this processor until an interrupt; `halting` tells a first poll from a wake-up.
+    /// Enables interrupts and stops this processor until one comes (`sti; hlt`); `halting` tells a first poll from a wake-up.
     pub fn halt(&mut self, halting: &mut bool) -> Poll<()> {
         if *halting {
             return if self.cpus[self.cur].halted.is_none() {
@@ -62,12 +62,9 @@ impl Machine {
         if !self.turn() {
             return Poll::Pending;
         }
-        if !self.cpus[self.cur].irq_on {
-            self.fault("halt with interrupts off would never end");
-            return Poll::Pending;
-        }
         *halting = true;
         let (cur, now) = (self.cur, self.now());
+        self.cpus[cur].irq_on = true;
         self.cpus[cur].halted = Some(now);
         self.keys[cur] = match self.cpus[cur].irqs.first() {
             Some((at, _)) => (*at).max(now) << KEY_SHIFT | cur as u64,

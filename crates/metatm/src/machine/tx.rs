@@ -128,7 +128,7 @@ impl Machine {
         self.stats.overflows += u64::from(tx.overflowed > 0);
         self.htm.retire(slot);
         self.thread().tx = None;
-        self.moved();
+        self.moved_bare();
         Poll::Ready(())
     }
 
@@ -265,9 +265,9 @@ impl Machine {
         t.scopes
     }
 
-    /// Leaves the innermost scope of the thread that runs.
-    pub(crate) fn scope_leave(&mut self, scope: u32) {
-        let t = self.thread();
+    /// Leaves the innermost scope of `thread`.
+    pub(crate) fn scope_leave(&mut self, thread: usize, scope: u32) {
+        let t = &mut self.threads[thread];
         t.scopes = scope - 1;
         let tx = t.tx;
         if let Some(slot) = tx

@@ -151,7 +151,6 @@ impl Cx {
             let t = m.thread();
             t.waits = None;
             t.cx.push(Held { lock, mode: Mode::Exclusive, irq_was_on });
-            m.moved();
         });
     }
 

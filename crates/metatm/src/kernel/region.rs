@@ -1,0 +1,197 @@
+//! Critical regions: one entry for the three kernels.
+//!
+//! `section(site, lock, body)` takes the lock, runs naked in a transaction, or uses a cxspinlock, as
+//! the site's class and the configured kernel say; the body is written once. A body may run more
+//! than once, so it keeps no state outside of simulated memory.
+
+use std::ops::Deref;
+use std::rc::Rc;
+
+use super::map::Map;
+use super::site::{Site, Treat};
+use crate::guest::Cx;
+use crate::mem::Addr;
+
+/// Guest code's handle inside the kernel: instructions, and where things are.
+#[derive(Clone)]
+pub struct K {
+    /// Instructions.
+    pub cx: Cx,
+    /// Addresses.
+    pub map: Rc<Map>,
+}
+
+impl Deref for K {
+    type Target = Cx;
+    fn deref(&self) -> &Cx {
+        &self.cx
+    }
+}
+
+/// How the lock of a section is shared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Share {
+    Spin,
+    Read,
+    Write,
+}
+
+/// Counts a thread in a region.
+struct Inside<'a> {
+    k: &'a K,
+    site: Site,
+}
+
+impl<'a> Inside<'a> {
+    fn new(k: &'a K, site: Site) -> Self {
+        k.host(|m| {
+            let r = m.stats.region(site.id());
+            r.inside += 1;
+            r.most = r.most.max(r.inside);
+        });
+        Self { k, site }
+    }
+
+    fn done(&self) {
+        self.k.host(|m| {
+            let tx = m.thread().tx.is_some();
+            let r = m.stats.region(self.site.id());
+            r.entries += 1;
+            r.tx_entries += u64::from(tx);
+        });
+    }
+}
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        self.k.host(|m| m.stats.region(self.site.id()).inside -= 1);
+    }
+}
+
+impl K {
+    /// Runs `body` in the critical region `site` under the spinlock `lock`.
+    pub async fn section<R>(&self, site: Site, lock: Addr, body: impl AsyncFn() -> R) -> R {
+        self.region(site, lock, Share::Spin, body).await
+    }
+
+    /// Runs `body` as a reader of the reader-writer lock `lock`.
+    pub async fn read_section<R>(&self, site: Site, lock: Addr, body: impl AsyncFn() -> R) -> R {
+        self.region(site, lock, Share::Read, body).await
+    }
+
+    /// Runs `body` as the writer of the reader-writer lock `lock`.
+    pub async fn write_section<R>(&self, site: Site, lock: Addr, body: impl AsyncFn() -> R) -> R {
+        self.region(site, lock, Share::Write, body).await
+    }
+
+    async fn region<R>(
+        &self,
+        site: Site,
+        lock: Addr,
+        share: Share,
+        body: impl AsyncFn() -> R,
+    ) -> R {
+        let _code = self.code(site.code(), 8);
+        let treat = site.class().treat(self.map.kernel);
+        self.scope(async || {
+            let was = self.enter(site, lock, treat, share).await;
+            let inside = Inside::new(self, site);
+            let r = body().await;
+            inside.done();
+            drop(inside);
+            self.leave(lock, treat, share, was).await;
+            r
+        })
+        .await
+    }
+
+    async fn enter(&self, site: Site, lock: Addr, treat: Treat, share: Share) -> Option<bool> {
+        let irq = site.irq();
+        match treat {
+            Treat::Lock => {
+                let was = match irq {
+                    crate::sync::cx::Irq::Leave => None,
+                    crate::sync::cx::Irq::Disable => Some(self.irq_flag(false).await),
+                };
+                match share {
+                    Share::Spin => self.spin_lock(lock).await,
+                    Share::Read => self.read_lock(lock).await,
+                    Share::Write => self.write_lock(lock).await,
+                }
+                was
+            }
+            Treat::Transaction => {
+                self.xbegin().await;
+                match irq {
+                    crate::sync::cx::Irq::Leave => None,
+                    crate::sync::cx::Irq::Disable => Some(self.irq_flag(false).await),
+                }
+            }
+            Treat::Optimistic => {
+                let before = self.host(|m| m.thread().cx.len());
+                self.cx_optimistic(lock, irq).await;
+                self.host(|m| {
+                    let exclusive = m
+                        .thread()
+                        .cx
+                        .get(before)
+                        .is_some_and(|h| h.mode == crate::sync::cx::Mode::Exclusive);
+                    if exclusive {
+                        m.stats.region(site.id()).io_restarts += 1;
+                    }
+                });
+                None
+            }
+            Treat::Exclusive => {
+                self.cx_exclusive(lock, irq).await;
+                None
+            }
+        }
+    }
+
+    async fn leave(&self, lock: Addr, treat: Treat, share: Share, was: Option<bool>) {
+        match treat {
+            Treat::Lock => match share {
+                Share::Spin => self.spin_unlock(lock).await,
+                Share::Read => self.read_unlock(lock).await,
+                Share::Write => self.write_unlock(lock).await,
+            },
+            Treat::Transaction => self.xend().await,
+            Treat::Optimistic | Treat::Exclusive => self.cx_end(lock).await,
+        }
+        if let Some(was) = was {
+            self.irq_flag(was).await;
+        }
+    }
+
+    /// Notes an I/O operation in region `site`, for figure 6.
+    pub fn note_io(&self, site: Site) {
+        self.host(|m| m.stats.region(site.id()).io += 1);
+    }
+
+    /// Appends `node` to the circular list `head`; both are next and previous pointers.
+    pub async fn list_add_tail(&self, head: Addr, node: Addr) {
+        let prev = self.load(head + 4).await;
+        self.store(node, head).await;
+        self.store(node + 4, prev).await;
+        self.store(prev, node).await;
+        self.store(head + 4, node).await;
+    }
+
+    /// Puts `node` first in the circular list `head`.
+    pub async fn list_add(&self, head: Addr, node: Addr) {
+        let next = self.load(head).await;
+        self.store(node, next).await;
+        self.store(node + 4, head).await;
+        self.store(next + 4, node).await;
+        self.store(head, node).await;
+    }
+
+    /// Takes `node` out of its list.
+    pub async fn list_del(&self, node: Addr) {
+        let next = self.load(node).await;
+        let prev = self.load(node + 4).await;
+        self.store(prev, next).await;
+        self.store(next + 4, prev).await;
+    }
+}
