@@ -13,7 +13,7 @@ use rustix::{
 };
 use serde::{Deserialize, Serialize};
 use txos_core::{Attrs, Stamp, TxId};
-use txos_host::Tree;
+use txos_host::{Tree, attrs_of};
 
 use super::{ExclusiveLock, StateDir, lock::open_lock};
 use crate::{Result, StoreError, names, sys};
@@ -93,7 +93,12 @@ impl TxDir {
     ///
     /// # Errors
     /// If it cannot be created.
-    pub fn create(state: &StateDir, _lock: &ExclusiveLock, id: TxId, command: &str) -> Result<TxDir> {
+    pub fn create(
+        state: &StateDir,
+        _lock: &ExclusiveLock,
+        id: TxId,
+        command: &str,
+    ) -> Result<TxDir> {
         state.discard(id)?;
         let path = state.path().join(StateDir::tx_path(id));
         make(&path)?;
@@ -193,7 +198,11 @@ impl TxDir {
             }
         }
         new.set_times(Some(like.attrs.atime), Some(like.attrs.mtime))?;
-        let layer = Layer { point: point.to_owned(), upper, work, root: like.attrs };
+        // Where an ordinary user could not take over owner and mode, the view begins with others,
+        // and that they differ is not the command's doing.
+        let made = attrs_of(new.fd()).map_err(|errno| StoreError::io("examine", &upper, errno))?;
+        let root = Attrs { uid: made.uid, gid: made.gid, perm: made.perm, ..like.attrs };
+        let layer = Layer { point: point.to_owned(), upper, work, root };
         self.meta.layers.push(layer);
         Ok(&self.meta.layers[self.meta.layers.len() - 1])
     }

@@ -56,6 +56,9 @@ impl Transaction {
             Finish::Review if !on_terminal() => return self.keep(delta, &captured),
             Finish::Keep => return self.keep(delta, &captured),
             Finish::Review => {
+                // What the command said belongs to what is reviewed; and the terminal is needed.
+                let streams = self.streams.finish(StreamsOutcome::Commit);
+                self.report.stream_errors.extend(streams.errors);
                 self.show_changes();
                 if !confirm()? {
                     let reason = "the review said no".to_owned();
@@ -160,7 +163,7 @@ impl Transaction {
         for error in &streams.errors {
             say(error);
         }
-        self.report.stream_errors = streams.errors;
+        self.report.stream_errors.extend(streams.errors);
         self.report.outcome = "committed".to_owned();
         self.report.time("apply", committed.apply);
         self.report.time("flush", committed.flush);
