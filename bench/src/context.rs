@@ -57,10 +57,11 @@ impl Context {
         Ok(context)
     }
 
-    /// `txos run OPTIONS -- COMMAND…`, with the state directory of this invocation.
+    /// `txos run OPTIONS -- COMMAND…`, with the state directory of this invocation. Without retries:
+    /// a run that met a conflict is not the run that is measured (see `measure::pairs`).
     pub fn transaction(&self, options: &[&str], command: &Command) -> Command {
         let mut wrapped = Command::new(&self.txos);
-        wrapped.env("TXOS_STATE", &self.state).arg("run").args(options).arg("--");
+        wrapped.env("TXOS_STATE", &self.state).args(["run", "--no-retry"]).args(options).arg("--");
         wrapped.arg(command.get_program()).args(command.get_args());
         if let Some(dir) = command.get_current_dir() {
             wrapped.current_dir(dir);

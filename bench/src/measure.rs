@@ -12,6 +12,22 @@ use crate::context::Context;
 
 /// No single command may take longer.
 const PATIENCE: Duration = Duration::from_secs(150);
+/// `txos run`: something outside changed what the command had read.
+const CONFLICT: i32 = 75;
+/// So many conflicts with the rest of the machine are one too many.
+const CONFLICTS: usize = 4;
+
+/// A run that ended because of what others did on the machine meanwhile.
+#[derive(Debug)]
+struct Conflict(String);
+
+impl std::fmt::Display for Conflict {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the machine is too busy to measure: {}", self.0)
+    }
+}
+
+impl std::error::Error for Conflict {}
 
 /// What one run of a command gave.
 pub struct Run {
@@ -40,6 +56,9 @@ pub fn run(mut command: Command) -> Result<Run> {
         let stderr = String::from_utf8_lossy(&output.stderr);
         let last: Vec<_> = stderr.lines().rev().take(3).collect();
         let last: Vec<_> = last.into_iter().rev().collect();
+        if output.status.code() == Some(CONFLICT) {
+            return Err(Conflict(last.join(" / ")).into());
+        }
         bail!("{}: {} ({shown})", output.status, last.join(" / "));
     }
     Ok(Run { wall, ended, stdout: String::from_utf8_lossy(&output.stdout).into_owned() })
@@ -105,12 +124,23 @@ pub fn pairs<const N: usize>(
             break;
         }
         let native = one(false).context("natively")?;
-        let txos = one(true).context("inside a transaction")?;
+        let txos = undisturbed(|| one(true)).context("inside a transaction")?;
         for ((pairs, native), txos) in all.iter_mut().zip(native).zip(txos) {
             pairs.push(native, txos);
         }
     }
     Ok(all)
+}
+
+/// Runs it again when somebody else's change got in its way.
+pub fn undisturbed<T>(mut one: impl FnMut() -> Result<T>) -> Result<T> {
+    for _ in 1..CONFLICTS {
+        match one() {
+            Err(error) if error.is::<Conflict>() => eprintln!("  again: {error}"),
+            other => return other,
+        }
+    }
+    one()
 }
 
 /// The middle of the figures; of an even number of them the mean of the two in the middle. NaN for

@@ -9,12 +9,22 @@ use crate::inputs::{copy, nano, nano_configured};
 use crate::measure::{pairs, run};
 use crate::report::Figure;
 
+/// A directory for the compiler's temporary files: it looks at the one that it is given, and in
+/// `/tmp` everybody's files come and go.
+fn own_temporary(context: &Context, command: &mut Command) -> Result<()> {
+    let dir = context.work.join("tmp");
+    std::fs::create_dir_all(&dir)?;
+    command.env("TMPDIR", dir);
+    Ok(())
+}
+
 /// `make -j2` in a configured tree.
 pub fn make(context: &Context) -> Result<Vec<Figure>> {
     let source = nano_configured(context)?;
     let [pairs] = pairs(context, context.rounds, |inside| {
         let mut command = Command::new("make");
         command.arg("-j2").current_dir(copy(context, &source, "nano")?);
+        own_temporary(context, &mut command)?;
         let run = run(if inside { context.transaction(&[], &command) } else { command })?;
         Ok([run.wall.as_secs_f64()])
     })?;
@@ -27,6 +37,7 @@ pub fn configure(context: &Context) -> Result<Vec<Figure>> {
     let [pairs] = pairs(context, context.rounds, |inside| {
         let mut command = Command::new("./configure");
         command.current_dir(copy(context, &source, "nano")?);
+        own_temporary(context, &mut command)?;
         let run = run(if inside { context.transaction(&[], &command) } else { command })?;
         Ok([run.wall.as_secs_f64()])
     })?;

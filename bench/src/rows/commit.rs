@@ -8,7 +8,7 @@ use super::files::text;
 use crate::context::Context;
 use crate::helper::figures;
 use crate::inputs::{copy, small_files};
-use crate::measure::{Pairs, median, pairs, run};
+use crate::measure::{Pairs, median, pairs, run, undisturbed};
 use crate::plot::{Line, svg};
 use crate::report::{Figure, Goal, Unit};
 
@@ -86,7 +86,7 @@ pub fn tree_size(context: &Context) -> Result<Vec<Figure>> {
         for round in 0..=context.rounds {
             let dir = text(&tree)?;
             let command = context.helper(&["touch", &dir, &TOUCHED.to_string()])?;
-            let run = run(context.transaction(&[], &command))?;
+            let run = undisturbed(|| run(context.transaction(&[], &command)))?;
             let [ended] = figures(&run.stdout)?;
             // The first round meets files that no transaction has seen; it is not counted.
             if round > 0 {

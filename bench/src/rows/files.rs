@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use crate::context::Context;
 use crate::helper::figures;
 use crate::inputs::small_files;
-use crate::measure::{Pairs, pairs, run};
+use crate::measure::{Pairs, pairs, run, undisturbed};
 use crate::memory::Watch;
 use crate::report::{Figure, Goal, Unit};
 
@@ -54,9 +54,12 @@ pub fn memory(context: &Context) -> Result<Vec<Figure>> {
     let mut peaks = Pairs::default();
     let mut objects = 0;
     for _ in 0..context.rounds {
-        let watch = Watch::start(&context.txos);
-        run(context.transaction(&["--json", &text(&json)?], &command))?;
-        peaks.txos.push(watch.stop() as f64 / MIB);
+        let peak = undisturbed(|| {
+            let watch = Watch::start(&context.txos);
+            run(context.transaction(&["--json", &text(&json)?], &command))?;
+            Ok(watch.stop())
+        })?;
+        peaks.txos.push(peak as f64 / MIB);
         objects = objects_read(&json).unwrap_or(SMALL_FILES);
     }
     let allowed = (300.0 * objects as f64 + 20e6) / MIB;
