@@ -175,8 +175,7 @@ impl<'s> Prepared<'s> {
         domain: &mut dyn Domain,
         durable: bool,
     ) -> Result<Committed> {
-        let mut report =
-            Committed { operations: self.plan.len() as u64, ..Committed::default() };
+        let mut report = Committed { operations: self.plan.len() as u64, ..Committed::default() };
         if self.plan.len() == 0 {
             validate(Phase::Early).map_err(StoreError::Conflict)?;
             self.state.discard(self.plan.tx)?;
@@ -191,7 +190,7 @@ impl<'s> Prepared<'s> {
         validate(Phase::Early).map_err(StoreError::Conflict)?;
         let paused = Instant::now();
         domain.pause()?;
-        let mut applier = Applier::new(&self.plan, self.state, self.tx.tree(), &self.held);
+        let mut applier = Applier::new(&self.plan, self.state, self.tx.tree(), Some(&self.held));
         let decided = self.decide(validate, &mut journal, durable, &mut applier);
         let applied = match decided {
             Ok(()) => {
@@ -270,9 +269,11 @@ impl<'s> Prepared<'s> {
         if self.fresh > FEW || !sys::flush_takes_names(tree)? {
             sys::flush_file_system(tree)?;
         } else {
-            let staged = self.plan.puts.iter().filter(|put| {
-                self.plan.areas[put.area as usize].stage == self.tx.path()
-            });
+            let staged = self
+                .plan
+                .puts
+                .iter()
+                .filter(|put| self.plan.areas[put.area as usize].stage == self.tx.path());
             for put in staged {
                 sys::flush_tree(tree, &put.staged)?;
             }

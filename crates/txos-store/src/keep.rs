@@ -36,7 +36,8 @@ const REMEDY: &str = "abort the transaction";
 /// Writes and flushes all of it.
 pub(crate) fn write(tx: &mut TxDir, kept: &Kept) -> Result<()> {
     let payload = encode(kept);
-    let record = frame::encode(&Frame { kind: Kind::Prepared, tx: kept.plan.tx, payload: &payload });
+    let record =
+        frame::encode(&Frame { kind: Kind::Prepared, tx: kept.plan.tx, payload: &payload });
     let parts = [("prepared", &record), ("workset", &kept.workset), ("report", &kept.report)];
     for (name, bytes) in parts {
         let path = tx.path().join(name);
@@ -119,9 +120,11 @@ impl StateDir {
         }
         let kept = read(&tx)?;
         crate::recover::require_areas(&kept.plan)?;
-        let held = kept.plan.writes.iter().map(|write| {
-            hold(&kept.plan.areas[write.area as usize].point, &write.path)
-        });
+        let held = kept
+            .plan
+            .writes
+            .iter()
+            .map(|write| hold(&kept.plan.areas[write.area as usize].point, &write.path));
         let held = held.collect::<Result<Vec<_>>>()?;
         Ok(Prepared::resumed(self, tx, kept, held))
     }

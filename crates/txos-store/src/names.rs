@@ -93,7 +93,10 @@ pub(crate) mod optional_path {
 
     use super::*;
 
-    pub(crate) fn serialize<S: Serializer>(path: &Option<PathBuf>, to: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(
+        path: &Option<PathBuf>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
         match path {
             Some(path) => to.serialize_some(&shown(path)),
             None => to.serialize_none(),

@@ -138,16 +138,11 @@ fn finish(state: &StateDir, plan: &Plan) -> Result<Finished, Unable> {
             "see what of it is applied, and then remove the journal",
         )
     })?;
-    let mut applier = Applier::new(plan, state, &tx, &[])?;
+    let mut applier = Applier::new(plan, state, &tx, None)?;
     applier.run()?;
     applier.flush()?;
     let skipped = applier.skipped;
-    Ok(Finished {
-        id: plan.tx,
-        operations: plan.len() as u64,
-        skipped,
-        kept: applier.into_kept(),
-    })
+    Ok(Finished { id: plan.tx, operations: plan.len() as u64, skipped, kept: applier.into_kept() })
 }
 
 /// The mount point of the first file system of the plan that is not mounted there.

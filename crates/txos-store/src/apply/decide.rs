@@ -93,8 +93,7 @@ pub(crate) fn set(as_before: bool, as_after: bool, disturbed: bool) -> Setting {
 mod tests {
     use super::*;
 
-    const TARGETS: [Target; 4] =
-        [Target::Absent, Target::Replaced, Target::Ours, Target::Other];
+    const TARGETS: [Target; 4] = [Target::Absent, Target::Replaced, Target::Ours, Target::Other];
 
     #[test]
     fn every_combination_of_bind_has_its_row() {
@@ -108,7 +107,11 @@ mod tests {
         ];
         for ((waiting, replaces), verdicts) in rows {
             for (target, verdict) in TARGETS.into_iter().zip(verdicts) {
-                assert_eq!(bind(target, waiting, replaces), verdict, "{target:?} {waiting} {replaces}");
+                assert_eq!(
+                    bind(target, waiting, replaces),
+                    verdict,
+                    "{target:?} {waiting} {replaces}"
+                );
             }
         }
     }

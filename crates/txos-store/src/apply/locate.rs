@@ -27,9 +27,8 @@ impl Locator {
     /// for elsewhere.
     pub(crate) fn new(plan: &Plan, again: bool) -> Self {
         let moves = plan.moves.iter().filter(|_| again);
-        let entry = |op: &crate::plan::Move| {
-            ((op.area, op.from.clone()), (op.slot.clone(), op.to.clone()))
-        };
+        let entry =
+            |op: &crate::plan::Move| ((op.area, op.from.clone()), (op.slot.clone(), op.to.clone()));
         Locator { moves: moves.map(entry).collect() }
     }
 

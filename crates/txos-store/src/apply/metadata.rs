@@ -32,7 +32,14 @@ impl Applier<'_> {
                     break;
                 }
             }
+            if object.is_none() && self.vanished(op.area, &op.path) {
+                self.skipped += 1;
+                continue;
+            }
             self.metadata(op, object, written.contains(&(op.area, &op.path)))?;
+            if self.vanishing.contains(&(op.area, op.path.clone())) {
+                sys::flush_file_system(self.host(op.area))?;
+            }
         }
         Ok(())
     }
@@ -40,8 +47,8 @@ impl Applier<'_> {
     pub(super) fn directory_metadata(&mut self) -> Result<()> {
         let plan = self.plan;
         for op in &plan.dir_meta {
-            let object = Object::open(self.host(op.area), &op.path)?
-                .filter(|found| op.id.is(&found.attrs));
+            let object =
+                Object::open(self.host(op.area), &op.path)?.filter(|found| op.id.is(&found.attrs));
             // Names came and went in it: its times are ours to set.
             self.metadata(op, object, true)?;
         }
@@ -93,7 +100,11 @@ impl Applier<'_> {
         let now = object.attrs.perm;
         let same = |value: u32| now == value || now == value & !SET_ID;
         match op.perm {
-            Some(perm) => match set(same(perm.before), now == perm.after && !owner_set, owner_set || now == perm.after & !SET_ID) {
+            Some(perm) => match set(
+                same(perm.before),
+                now == perm.after && !owner_set,
+                owner_set || now == perm.after & !SET_ID,
+            ) {
                 Setting::Done => Ok(()),
                 Setting::Set => {
                     sys::step()?;

@@ -19,7 +19,7 @@ mod write;
 pub(crate) use write::unchanged;
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, HashSet},
     os::fd::OwnedFd,
     path::{Path, PathBuf},
 };
@@ -71,9 +71,14 @@ pub(crate) struct Applier<'a> {
     areas: Vec<Opened>,
     /// In-place targets, as `plan.writes`; empty in a recovery.
     held: &'a [Held],
+    /// Whether this is a recovery: an earlier attempt may have got anywhere.
+    again: bool,
     /// What a name will be bound to, by area and final path: a removal must not take it for a
     /// stranger's.
     ours: HashMap<(u32, PathBuf), Ident>,
+    /// Names that go, by area and original path: of an object that is changed under such a name
+    /// recovery may not find another.
+    vanishing: HashSet<(u32, PathBuf)>,
     locator: Locator,
     kept: Vec<Kept>,
     /// How many operations were found done already.
@@ -82,24 +87,50 @@ pub(crate) struct Applier<'a> {
 }
 
 impl<'a> Applier<'a> {
-    /// Opens what the plan needs. `held` is empty in a recovery.
+    /// Opens what the plan needs. `held` is `None` in a recovery.
     pub(crate) fn new(
         plan: &'a Plan,
         state: &'a StateDir,
         tx: &'a Tree,
-        held: &'a [Held],
+        held: Option<&'a [Held]>,
     ) -> Result<Self> {
         let areas = plan
             .areas
             .iter()
-            .map(|area| Ok(Opened { host: Tree::open(&area.point)?, stage: Tree::open(&area.stage)? }))
+            .map(|area| {
+                Ok(Opened { host: Tree::open(&area.point)?, stage: Tree::open(&area.stage)? })
+            })
             .collect::<Result<Vec<_>>>()?;
         let mut ours = HashMap::new();
         ours.extend(plan.puts.iter().map(|op| ((op.area, op.to.clone()), op.id)));
         ours.extend(plan.moves.iter().map(|op| ((op.area, op.to.clone()), op.id)));
         ours.extend(plan.links.iter().map(|op| ((op.area, op.to.clone()), op.id)));
-        let locator = Locator::new(plan, held.is_empty());
-        Ok(Applier { plan, state, tx, areas, held, ours, locator, kept: Vec::new(), skipped: 0, saved: 0 })
+        let locator = Locator::new(plan, held.is_none());
+        let removed = plan.removes.iter().map(|op| (op.area, op.path.clone()));
+        let displaced = (plan.puts.iter().filter(|op| op.replaces.is_some()))
+            .map(|op| (op.area, op.to.clone()))
+            .chain(
+                (plan.moves.iter().filter(|op| op.replaces.is_some()))
+                    .map(|op| (op.area, op.to.clone())),
+            )
+            .chain(
+                (plan.links.iter().filter(|op| op.replaces.is_some()))
+                    .map(|op| (op.area, op.to.clone())),
+            );
+        Ok(Applier {
+            plan,
+            state,
+            tx,
+            areas,
+            held: held.unwrap_or_default(),
+            again: held.is_none(),
+            ours,
+            vanishing: removed.chain(displaced).collect(),
+            locator,
+            kept: Vec::new(),
+            skipped: 0,
+            saved: 0,
+        })
     }
 
     /// Applies all of it, in the order that the plan's module describes.
@@ -135,6 +166,12 @@ impl<'a> Applier<'a> {
     fn keep(&mut self, area: u32, path: &Path, reason: &str, saved: Option<PathBuf>) {
         let path = self.shown(area, path);
         self.kept.push(Kept { path, reason: reason.to_owned(), saved });
+    }
+
+    /// Whether an object was changed under a name that is gone by now. What was changed was
+    /// flushed before the name was removed, so there is nothing left to do.
+    fn vanished(&self, area: u32, path: &Path) -> bool {
+        self.again && self.vanishing.contains(&(area, path.to_owned()))
     }
 
     /// Flushes all that was changed.

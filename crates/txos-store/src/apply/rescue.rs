@@ -30,7 +30,11 @@ impl Applier<'_> {
     }
 
     /// Saves an object that waits at the absolute path `waiting`.
-    pub(super) fn rescue_waiting(&mut self, area: u32, waiting: PathBuf) -> Result<Option<PathBuf>> {
+    pub(super) fn rescue_waiting(
+        &mut self,
+        area: u32,
+        waiting: PathBuf,
+    ) -> Result<Option<PathBuf>> {
         let to = self.rescue_name(&waiting)?;
         let (host, stage) = (self.host(area), self.stage(area));
         let (tree, path) = match (waiting.strip_prefix(stage.at()), waiting.strip_prefix(host.at()))

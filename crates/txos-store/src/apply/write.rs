@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::{
-    fs::{FallocateFlags, OFlags, fallocate, ftruncate},
+    fs::{FallocateFlags, OFlags, fallocate, fdatasync, ftruncate},
     io::Errno,
 };
 use txos_core::Attrs;
@@ -39,6 +39,10 @@ impl Applier<'_> {
                     own = file;
                     own.as_fd()
                 }
+                None if self.vanished(op.area, &op.path) => {
+                    self.skipped += 1;
+                    return Ok(());
+                }
                 None => {
                     let saved = self.rescue_write(op)?;
                     self.keep(op.area, &op.path, "others have replaced or removed it", saved);
@@ -62,11 +66,15 @@ impl Applier<'_> {
                 Ok(())
             }
             ContentState::Before | ContentState::Torn => {
-                let source = self
-                    .tx
-                    .open_at(&op.source, OFlags::RDONLY | OFlags::NOFOLLOW)
-                    .map_err(|errno| StoreError::io("read", self.tx.at().join(&op.source), errno))?;
-                transfer(&source, file, &now, &op.spec, &failed)
+                let source =
+                    self.tx.open_at(&op.source, OFlags::RDONLY | OFlags::NOFOLLOW).map_err(
+                        |errno| StoreError::io("read", self.tx.at().join(&op.source), errno),
+                    )?;
+                transfer(&source, file, &now, &op.spec, &failed)?;
+                if self.vanishing.contains(&(op.area, op.path.clone())) {
+                    fdatasync(file).map_err(failed)?;
+                }
+                Ok(())
             }
         }
     }

@@ -76,11 +76,7 @@ pub(crate) enum ContentState {
 ///
 /// # Errors
 /// What `pread(2)` gives.
-pub(crate) fn examine(
-    file: impl AsFd,
-    size: u64,
-    spec: &WriteSpec,
-) -> Result<ContentState, Errno> {
+pub(crate) fn examine(file: impl AsFd, size: u64, spec: &WriteSpec) -> Result<ContentState, Errno> {
     if size != spec.before_size && size != spec.after_size {
         return Ok(ContentState::Foreign);
     }

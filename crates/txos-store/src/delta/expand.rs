@@ -82,8 +82,7 @@ fn refuse_protected(reader: &Reader<'_>, rel: &Path) -> Result<()> {
     match reader.options.protect.iter().find(|protected| protected.starts_with(&path)) {
         None => Ok(()),
         Some(protected) => {
-            let reason =
-                format!("{}, which txos needs, is in it", crate::names::shown(protected));
+            let reason = format!("{}, which txos needs, is in it", crate::names::shown(protected));
             Err(StoreError::refused(path, reason, "abort the transaction"))
         }
     }

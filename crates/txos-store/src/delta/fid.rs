@@ -41,9 +41,7 @@ pub(crate) fn parse(value: &[u8]) -> Option<OriginMark> {
         Some(u64::from(u32::from_ne_bytes(bytes.try_into().ok()?)))
     };
     match *kind {
-        TYPE_INO64_GEN | TYPE_INO64_GEN_PARENT => {
-            Some(OriginMark::Node(word(0)? << 32 | word(1)?))
-        }
+        TYPE_INO64_GEN | TYPE_INO64_GEN_PARENT => Some(OriginMark::Node(word(0)? << 32 | word(1)?)),
         TYPE_INO32_GEN => Some(OriginMark::Node(word(0)?)),
         _ => None,
     }

@@ -126,19 +126,12 @@ pub(super) fn metadata(
 
 /// Which times to set. A time before the transaction's begin was asked for (`utimensat(2)`); a
 /// later one has come about by itself, or might as well have.
-fn times(
-    now: &Attrs,
-    seen: &Attrs,
-    after: &Attrs,
-    touched: bool,
-    started: Stamp,
-) -> Option<Times> {
+fn times(now: &Attrs, seen: &Attrs, after: &Attrs, touched: bool, started: Stamp) -> Option<Times> {
     let moved = after.mtime != seen.mtime;
     let mtime = (moved || touched).then_some(Change { before: now.mtime, after: after.mtime });
-    let atime = (after.atime != seen.atime
-        && after.atime != now.atime
-        && (moved || after.atime < started))
-        .then_some(after.atime);
+    let atime =
+        (after.atime != seen.atime && after.atime != now.atime && (moved || after.atime < started))
+            .then_some(after.atime);
     let natural = after.kind == FileKind::Dir && moved && after.mtime >= started;
     (mtime.is_some() || atime.is_some()).then_some(Times { atime, mtime, natural })
 }

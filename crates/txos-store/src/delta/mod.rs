@@ -20,6 +20,7 @@ mod inplace;
 mod marks;
 mod resolve;
 mod text;
+mod unified;
 mod walk;
 
 use std::{

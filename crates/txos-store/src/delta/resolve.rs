@@ -49,7 +49,8 @@ pub(super) fn resolve(
     let mut draft = Draft::new(reader.point, reader.host.at(), &layer.upper);
     draft.expectation.names = expected_names(&walk, &gone);
     draft.expectation.removed = emptied;
-    let mut resolver = Resolver { reader, layer, gone, by_id, touched, moved: &moved, draft, delta };
+    let mut resolver =
+        Resolver { reader, layer, gone, by_id, touched, moved: &moved, draft, delta };
     // All sources of renames are known before anything counts as displaced: in an exchange each
     // name is both.
     let groups = resolver.pair(&walk);
@@ -104,9 +105,10 @@ fn touched_directories(walk: &Walk) -> BTreeSet<PathBuf> {
             _ => None,
         })
         .collect();
-    let hidden = walk.hidden.iter().filter_map(|(base, _)| {
-        shows.get(base.parent()?).map(|rel| rel.to_path_buf())
-    });
+    let hidden = walk
+        .hidden
+        .iter()
+        .filter_map(|(base, _)| shows.get(base.parent()?).map(|rel| rel.to_path_buf()));
     let added = walk
         .nodes
         .iter()
@@ -380,7 +382,8 @@ impl Resolver<'_> {
         let show = rel.filter(|_| node.kept().is_some()).unwrap_or(anchor).to_owned();
         if let Some(spec) = spec {
             let change = self.change(&show, ChangeKind::Modified, now.kind);
-            (change.size_before, change.size_after) = (Some(spec.before_size), Some(spec.after_size));
+            (change.size_before, change.size_after) =
+                (Some(spec.before_size), Some(spec.after_size));
             change.attrs = attrs;
             self.draft.writes.push(DraftWrite {
                 path: anchor.to_owned(),
@@ -429,7 +432,6 @@ impl Resolver<'_> {
             let (marks, xattrs) = part(raw, self.reader.options.privilege.xattr_prefix());
             let Some(OriginMark::Node(number)) = marks.origin else { continue };
             let Some(origin) = self.reader.origins.origin(number) else { continue };
-            let removed = self.by_id.get(&origin.attrs.id).and_then(|names| names.first());
             let names = self.by_id.get(&origin.attrs.id).map_or(0, Vec::len) as u32;
             if names >= origin.attrs.nlink {
                 continue; // every name is gone, and the content with them
@@ -446,12 +448,14 @@ impl Resolver<'_> {
                 plain: false,
                 in_new: false,
             };
-            let anchor = match removed {
-                Some(removed) => removed.clone(),
-                None => match &node.origin {
-                    Some(origin) => self.other_name(&node, origin.attrs.id)?,
-                    None => continue,
-                },
+            // A name that stays is better than one that goes: recovery finds the object by it.
+            let Some(id) = node.origin.as_ref().map(|origin| origin.attrs.id) else { continue };
+            let removed = self.by_id.get(&id).and_then(|names| names.first()).cloned();
+            let anchor = match (self.other_name(&node, id), removed) {
+                (Ok(other), Some(removed)) if self.gone.contains_key(&other) => removed,
+                (Ok(other), _) => other,
+                (Err(_), Some(removed)) => removed,
+                (Err(error), None) => return Err(error),
             };
             self.in_place(&anchor, &node, &index.join(&entry.name), None)?;
         }

@@ -39,13 +39,17 @@ impl fmt::Display for Change {
             _ => {}
         }
         match (self.size_before, self.size_after) {
-            (Some(before), Some(after)) if before != after => write!(f, " {before} -> {after} bytes")?,
+            (Some(before), Some(after)) if before != after => {
+                write!(f, " {before} -> {after} bytes")?
+            }
             (None, Some(after)) => write!(f, " {after} bytes")?,
             _ => {}
         }
         for attr in &self.attrs {
             match attr {
-                AttrChange::Mode { before, after } => write!(f, ", mode {before:04o} -> {after:04o}")?,
+                AttrChange::Mode { before, after } => {
+                    write!(f, ", mode {before:04o} -> {after:04o}")?
+                }
                 AttrChange::Owner { before, after } => {
                     write!(f, ", owner {}:{} -> {}:{}", before.0, before.1, after.0, after.1)?;
                 }

@@ -90,11 +90,8 @@ impl Reader<'_> {
     pub(super) fn walk(&self, root: &Attrs) -> Result<Walk> {
         let mut walk = Walk::default();
         let top = self.root_node(root)?;
-        let mut pending = vec![Pending {
-            rel: PathBuf::new(),
-            base: Some(PathBuf::new()),
-            plain: true,
-        }];
+        let mut pending =
+            vec![Pending { rel: PathBuf::new(), base: Some(PathBuf::new()), plain: true }];
         walk.nodes.push(top);
         while let Some(dir) = pending.pop() {
             self.directory(dir, &mut walk, &mut pending)?;

@@ -100,7 +100,9 @@ impl Journal {
                             let plan = plan::decode(frame.payload)
                                 .map_err(|error| damaged(format!("at byte {at}: {}", error.0)))?;
                             if plan.tx != frame.tx {
-                                return Err(damaged(format!("at byte {at}: two ids in one record")));
+                                return Err(damaged(format!(
+                                    "at byte {at}: two ids in one record"
+                                )));
                             }
                             replay.pending.insert(frame.tx, plan);
                         }
@@ -121,7 +123,9 @@ impl Journal {
                     ));
                 }
                 Found::Broken if frame::any(&bytes[at + 1..]) => {
-                    return Err(damaged(format!("at byte {at}: a broken record before a whole one")));
+                    return Err(damaged(format!(
+                        "at byte {at}: a broken record before a whole one"
+                    )));
                 }
                 Found::Broken => {
                     replay.torn = (bytes.len() - at) as u64;
@@ -167,9 +171,10 @@ impl Journal {
             .file
             .seek(SeekFrom::End(0))
             .map_err(|error| StoreError::std("seek in", &self.path, &error))?;
-        let write = self.file.write_all(&bytes).and_then(|()| {
-            if durable { self.file.sync_data() } else { Ok(()) }
-        });
+        let write = self
+            .file
+            .write_all(&bytes)
+            .and_then(|()| if durable { self.file.sync_data() } else { Ok(()) });
         write.map_err(|error| {
             // The record was not decided: it must not be found whole by a later recovery.
             let _ = self.file.set_len(end);

@@ -239,10 +239,7 @@ fn decode_meta(from: &mut Decoder<'_>) -> Decoded<Meta> {
         id: from.ident()?,
         kind: FileKind::from_mode(from.u32()?).ok_or(Malformed("a type is unknown"))?,
         owner: from.option(|from| {
-            Ok(Change {
-                before: (from.u32()?, from.u32()?),
-                after: (from.u32()?, from.u32()?),
-            })
+            Ok(Change { before: (from.u32()?, from.u32()?), after: (from.u32()?, from.u32()?) })
         })?,
         perm: from.option(|from| Ok(Change { before: from.u32()?, after: from.u32()? }))?,
         xattrs: from.list(|from| {

@@ -73,12 +73,7 @@ pub(super) struct Copied {
 
 impl Copied {
     /// Copies `from` with all below it, and says where the copy is beneath `stage`.
-    pub(super) fn tree(
-        &mut self,
-        tx: &Tree,
-        from: &Path,
-        stage: &Tree,
-    ) -> Result<PathBuf> {
+    pub(super) fn tree(&mut self, tx: &Tree, from: &Path, stage: &Tree) -> Result<PathBuf> {
         let top = Path::new("stage").join(format!("p{}", self.count));
         self.count += 1;
         self.tree_to(tx, from, stage, &top)?;
@@ -139,8 +134,7 @@ impl Copied {
                     .open_at(from, flags)
                     .map_err(|errno| StoreError::io("read", tx.at().join(from), errno))?;
                 let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-                let target =
-                    openat(&dir, name, flags, Mode::RUSR | Mode::WUSR).map_err(failed)?;
+                let target = openat(&dir, name, flags, Mode::RUSR | Mode::WUSR).map_err(failed)?;
                 copy_content(&source, &target, attrs).map_err(failed)?;
             }
             FileKind::Symlink => {

@@ -20,9 +20,7 @@ mod strip;
 
 pub(crate) use copy::{copy_tree, write_all};
 
-use std::{
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use txos_core::{FileKind, Stamp};
 use txos_host::Tree;
@@ -95,11 +93,7 @@ fn stage_draft(tx: &mut TxDir, draft: &Draft, staged: &mut Staged) -> Result<()>
     let mut copied = copy::Copied::default();
     for put in &draft.puts {
         let from = layout.now(&put.rel);
-        let path = if near {
-            from
-        } else {
-            copied.tree(tx.tree(), &from, &stage_tree)?
-        };
+        let path = if near { from } else { copied.tree(tx.tree(), &from, &stage_tree)? };
         open_for_rename(&stage_tree, &path)?;
         plan.puts.push(placed(&stage_tree, path, put, number)?);
     }
@@ -193,11 +187,8 @@ fn restored_directories(
         if !disturbed && !closed {
             continue;
         }
-        let path = if below.as_os_str().is_empty() {
-            put.staged.clone()
-        } else {
-            put.staged.join(below)
-        };
+        let path =
+            if below.as_os_str().is_empty() { put.staged.clone() } else { put.staged.join(below) };
         let Some(object) = Object::open(stage, &path)? else { continue };
         let (now, want) = (&object.attrs, &fresh.attrs);
         metas.push(Meta {

@@ -77,8 +77,7 @@ impl ExclusiveLock {
             file.rewind()?;
             file.write_all(&text)
         };
-        write(&mut self.file)
-            .map_err(|error| StoreError::std("write", "the lock file", &error))
+        write(&mut self.file).map_err(|error| StoreError::std("write", "the lock file", &error))
     }
 }
 

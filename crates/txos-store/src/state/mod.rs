@@ -185,8 +185,13 @@ fn check_owner(path: &Path) -> Result<()> {
         return Err(StoreError::refused(path, reason, remedy));
     }
     if meta.mode() & 0o077 != 0 {
-        let reason = format!("others may enter the state directory (mode {:o})", meta.mode() & 0o7777);
-        return Err(StoreError::refused(path, reason, "look what they did there, then chmod 700 it"));
+        let reason =
+            format!("others may enter the state directory (mode {:o})", meta.mode() & 0o7777);
+        return Err(StoreError::refused(
+            path,
+            reason,
+            "look what they did there, then chmod 700 it",
+        ));
     }
     Ok(())
 }
@@ -198,7 +203,11 @@ fn check_format(path: &Path, privilege: Privilege) -> Result<()> {
         Ok(text) if text == expected => Ok(()),
         Ok(text) => Err(StoreError::refused(
             &file,
-            format!("the state directory is of format {:?}, not {:?}", text.trim(), expected.trim()),
+            format!(
+                "the state directory is of format {:?}, not {:?}",
+                text.trim(),
+                expected.trim()
+            ),
             "use the version of txos that made it, or give another directory with --state",
         )),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {

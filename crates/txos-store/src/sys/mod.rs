@@ -103,7 +103,11 @@ pub(crate) fn make_dirs(tree: &Tree, at: &Path) -> Result<()> {
 
 /// The attributes of `name` in the directory of `dir`, which a file system error makes `None` of
 /// an absent name only.
-pub(crate) fn attrs_in(dir: impl rustix::fd::AsFd, name: &OsStr, shown: &Path) -> Result<Option<Attrs>> {
+pub(crate) fn attrs_in(
+    dir: impl rustix::fd::AsFd,
+    name: &OsStr,
+    shown: &Path,
+) -> Result<Option<Attrs>> {
     attrs_at(dir, name).map_err(|errno| StoreError::io("read the attributes of", shown, errno))
 }
 

@@ -35,9 +35,10 @@ pub(crate) fn remove_tree(tree: &Tree, path: &Path) -> Result<()> {
             Some(child) => match unlinkat(&level.fd, &child, AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT) => {}
                 Err(Errno::ISDIR | Errno::PERM) => {
-                    let fd = level.fd.try_clone().map_err(|error| {
-                        StoreError::std("remove", &shown, &error)
-                    })?;
+                    let fd = level
+                        .fd
+                        .try_clone()
+                        .map_err(|error| StoreError::std("remove", &shown, &error))?;
                     levels.push(Level::enter(fd, child, &shown)?);
                 }
                 Err(errno) => return Err(failed(errno)),
@@ -73,8 +74,7 @@ impl Level {
 
 fn open_dir(parent: impl AsFd, name: &OsStr) -> std::result::Result<OwnedFd, Errno> {
     let open = |flags| {
-        let resolve =
-            ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
         openat2(&parent, name, flags | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty(), resolve)
     };
     let place = open(OFlags::PATH)?;

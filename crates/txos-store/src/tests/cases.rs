@@ -435,3 +435,38 @@ fn committed_is_as_native() {
     }
     assert!(failed.is_empty(), "not as native: {failed:#?}");
 }
+
+#[test]
+fn text_and_json_for_people() {
+    if !able() {
+        return;
+    }
+    let world = World::new(basic);
+    let origins = world.inodes();
+    let tx = world.run(&|root| {
+        fs::write(root.join("file"), "content\nand \x1b[31mmore\n").unwrap();
+        fs::write(root.join("dir/new\n"), "a\\b\n").unwrap();
+        fs::remove_file(root.join("dir/a")).unwrap();
+        fs::rename(root.join("dir/b"), root.join("b2")).unwrap();
+        chmod(&root.join("big"), 0o600);
+    });
+    let delta = world.extract(&tx, &origins).unwrap();
+    assert_eq!(
+        delta.to_string(),
+        "renamed   /b2 (was /dir/b)\n\
+         metadata  /big, mode 0644 -> 0600\n\
+         removed   /dir/a\n\
+         created   /dir/new\\x0a 4 bytes\n\
+         modified  /file 7 -> 22 bytes\n"
+    );
+    let text = delta.unified(&txos_host::Tree::open(&world.host).unwrap());
+    assert!(text.contains("--- a/file\n+++ b/file\n"), "{text}");
+    assert!(text.contains("+and \\x1b[31mmore\n"), "{text}");
+    assert!(text.contains("--- /dev/null\n+++ b/dir/new\\x0a\n@@ -0,0 +1 @@\n+a\\b\n"), "{text}");
+    let json = serde_json::to_string(&delta.changes).unwrap();
+    let back: Vec<crate::Change> = serde_json::from_str(&json).unwrap();
+    assert_eq!(back, delta.changes);
+    let first = serde_json::to_value(&delta.changes[0]).unwrap();
+    assert_eq!(first["change"], "renamed");
+    assert_eq!(first["from"], "/dir/b");
+}

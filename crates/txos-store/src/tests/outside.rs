@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use txos_core::Seen;
 
-use super::world::{World, able, scan, set_times, THEN};
+use super::world::{THEN, World, able, scan, set_times};
 use crate::{
     Committed, Domain, NoDomain, Phase, Prepared, Result, StoreError, recover, sys::stopping,
 };
@@ -17,10 +17,7 @@ fn tree(root: &Path) {
 }
 
 /// Commits `inside` after `outside` has changed the host.
-fn after(
-    inside: &(dyn Fn(&Path) + Sync),
-    outside: impl Fn(&Path),
-) -> (World, Result<Committed>) {
+fn after(inside: &(dyn Fn(&Path) + Sync), outside: impl Fn(&Path)) -> (World, Result<Committed>) {
     let world = World::new(tree);
     let origins = world.inodes();
     let tx = world.run(inside);

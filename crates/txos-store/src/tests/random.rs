@@ -34,8 +34,8 @@ enum Op {
 /// Few names, so that operations meet.
 fn name(root: &Path, number: usize) -> PathBuf {
     const NAMES: [&str; 16] = [
-        "a", "b", "c", "d", "d/a", "d/b", "d/e", "d/e/a", "d/e/b", "f", "f/a", "f/g", "f/g/a", "a/a",
-        "a/b", "f/g/b",
+        "a", "b", "c", "d", "d/a", "d/b", "d/e", "d/e/a", "d/e/b", "f", "f/a", "f/g", "f/g/a",
+        "a/a", "a/b", "f/g/b",
     ];
     root.join(NAMES[number % NAMES.len()])
 }
@@ -45,7 +45,10 @@ fn perform(root: &Path, op: &Op) {
     let at = |number: &usize| name(root, *number);
     // Not through links: they lead out of the tree in one of the two worlds.
     let plain = |number: &usize| {
-        at(number).ancestors().take_while(|path| path.starts_with(root)).all(|path| !path.is_symlink())
+        at(number)
+            .ancestors()
+            .take_while(|path| path.starts_with(root))
+            .all(|path| !path.is_symlink())
     };
     match op {
         Op::Write(n, byte) if plain(n) => drop(fs::write(at(n), vec![*byte; 6000])),

@@ -9,9 +9,7 @@ use std::{
 
 use rustix::{
     fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_OMIT, utimensat},
-    mount::{
-        MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_change, unmount,
-    },
+    mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_change, unmount},
     thread::UnshareFlags,
 };
 use txos_core::{Attrs, FileKind, Origin, Origins, Stamp};
@@ -192,11 +190,22 @@ pub(super) fn same(host_was: &Scan, host: &Scan, native_was: &Scan, native: &Sca
             assert_eq!(one.size, two.size, "size of {at}");
             assert!(item.content == other.content, "content of {at}");
             let slack = 16; // blocks of metadata differ from file to file
-            assert!(one.blocks.abs_diff(two.blocks) <= slack, "sparseness of {at}: {} {}", one.blocks, two.blocks);
+            assert!(
+                one.blocks.abs_diff(two.blocks) <= slack,
+                "sparseness of {at}: {} {}",
+                one.blocks,
+                two.blocks
+            );
         }
         // Times that came about by themselves differ from run to run.
         let recent = |stamp: Stamp| stamp.sec > THEN.sec + 100_000_000;
-        assert_eq!(recent(one.mtime), recent(two.mtime), "age of {at}: {:?} {:?}", one.mtime, two.mtime);
+        assert_eq!(
+            recent(one.mtime),
+            recent(two.mtime),
+            "age of {at}: {:?} {:?}",
+            one.mtime,
+            two.mtime
+        );
         if !recent(one.mtime) {
             assert_eq!(one.mtime, two.mtime, "modification time of {at}");
         }
@@ -207,7 +216,10 @@ pub(super) fn same(host_was: &Scan, host: &Scan, native_was: &Scan, native: &Sca
     // Which objects live on, under which names.
     for (path, item) in host {
         let lives = |was: &Scan, id| {
-            was.iter().filter(|(_, old)| old.attrs.id == id).map(|(path, _)| path.clone()).collect::<Vec<_>>()
+            was.iter()
+                .filter(|(_, old)| old.attrs.id == id)
+                .map(|(path, _)| path.clone())
+                .collect::<Vec<_>>()
         };
         assert_eq!(
             lives(host_was, item.attrs.id),
@@ -216,7 +228,10 @@ pub(super) fn same(host_was: &Scan, host: &Scan, native_was: &Scan, native: &Sca
             path.display()
         );
         let shares = |now: &Scan, id| {
-            now.iter().filter(|(_, new)| new.attrs.id == id).map(|(path, _)| path.clone()).collect::<Vec<_>>()
+            now.iter()
+                .filter(|(_, new)| new.attrs.id == id)
+                .map(|(path, _)| path.clone())
+                .collect::<Vec<_>>()
         };
         assert_eq!(
             shares(host, item.attrs.id),
@@ -236,8 +251,7 @@ fn in_private_namespace(act: impl FnOnce() + Send) {
             // namespace with others; no descriptor table is unshared.
             unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS | UnshareFlags::FS) }
                 .unwrap();
-            mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)
-                .unwrap();
+            mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE).unwrap();
             act();
         });
         if let Err(panic) = thread.join() {
