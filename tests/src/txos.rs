@@ -135,6 +135,8 @@ impl<'a> Txos<'a> {
         command.args(&words[1..]).args(args).current_dir(&self.dir);
         command.env("TXOS_STATE", &self.state).env(MARK, self.scratch.mark());
         command.env("PATH", exec::path()).env("LC_ALL", "C").env_remove("TXOS_BIN");
+        // Cargo's, by which every program would look for its libraries in the build directory.
+        command.env_remove("LD_LIBRARY_PATH");
         command.envs(self.env.iter().map(|(k, v)| (k, v)));
         command
     }
