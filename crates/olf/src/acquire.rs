@@ -86,6 +86,8 @@ impl Write<'_, '_> {
                 self.section().owns |= mine.is_some();
             }
             let Some(slot) = mine else { continue };
+            #[cfg(all(test, not(any(loom, shuttle))))]
+            crate::interpose::before_copy();
             if copy(node, view.source, slot) {
                 self.settle_record(record, slot, view.source.1);
                 self.still_consistent(view.source.1)?;
@@ -243,4 +245,47 @@ pub(crate) fn copy<const K: usize>(node: &Node<K>, (from, x): (usize, u64), slot
     node.next[slot].store(next, Ordering::Relaxed);
     node.prev[slot].store(prev, Ordering::Relaxed);
     true
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use crate::interpose::set_before_copy;
+    use crate::{End, Group, Node, Place};
+    use std::boxed::Box;
+
+    /// While a writer stands between taking its slot and copying, two older ones commit, and the second
+    /// takes over the very slot that was to be copied. The writer copies anew, from the newest version,
+    /// and need not run again.
+    #[test]
+    #[allow(unsafe_code)] // Sections by hand.
+    fn a_source_that_vanishes_is_copied_anew() {
+        let group: &'static _ = Box::leak(Box::new(Group::<4, 8>::new()));
+        let node: &'static Node<3> = Box::leak(Box::new(Node::new()));
+        let others: &'static [Node<3>; 3] = Box::leak(Box::new([const { Node::new() }; 3]));
+        let at = |i: usize| Place::from(&others[i]).as_ptr();
+        let [mut first, mut second, mut third] = [(); 3].map(|()| group.join().unwrap());
+        first
+            .write(|w| {
+                let i = w.acquire(node)?;
+                node.set_next(i, at(0));
+                Ok::<_, crate::Error>(())
+            })
+            .unwrap();
+        group.domain().advance();
+        // SAFETY: nothing is used after the sections.
+        let (mut a, mut b, mut c) = unsafe {
+            (Box::leak(Box::new(first)).begin(), Box::leak(Box::new(second)).begin(), third.begin())
+        };
+        set_before_copy(move || {
+            for (w, to) in [(&mut a, 1), (&mut b, 2)] {
+                let i = w.acquire(node).unwrap();
+                node.set_next(i, at(to));
+                assert!(matches!(w.end(true), Ok(End::Done(_))));
+                group.domain().advance();
+            }
+        });
+        let i = c.acquire(node).unwrap();
+        assert_eq!(node.next_in(i), at(2), "the slot was returned without its content");
+        assert_eq!(c.end(true), Ok(End::Done(8)), "the copy is of the newest version");
+    }
 }

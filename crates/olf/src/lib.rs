@@ -12,6 +12,8 @@ mod audit;
 mod epoch;
 mod error;
 mod group;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod interpose;
 mod iter;
 mod links;
 mod list;

@@ -22,9 +22,11 @@ struct World {
 }
 
 impl World {
-    fn new() -> Self {
+    /// Boxed: heads must not move once something is linked to them.
+    fn new() -> Box<Self> {
         let things = (0..4).map(|id| Thing { id, node: Node::new() }).collect();
-        let world = Self { group: Group::new(), lists: [List::new(), List::new()], things };
+        let lists = [List::new(), List::new()];
+        let world = Box::new(Self { group: Group::new(), lists, things });
         let mut m = world.group.join().unwrap();
         for t in &world.things {
             // SAFETY: the world outlives its members and is emptied before it goes.

@@ -1,0 +1,399 @@
+package txos.olf;
+
+import java.lang.invoke.MethodHandles;
+import java.lang.invoke.VarHandle;
+import java.lang.ref.WeakReference;
+import java.util.Arrays;
+
+/** One thread's section, its log, and the epoch that it publishes. Used by that thread alone. */
+final class Member {
+    private static final VarHandle READING;
+    private static final int READ_ONLY = -1;
+    private static final int UNCLAIMED = -2;
+
+    static {
+        try {
+            READING = MethodHandles.lookup().findVarHandle(Member.class, "reading", long.class);
+        } catch (ReflectiveOperationException e) {
+            throw new ExceptionInInitializerError(e);
+        }
+    }
+
+    private final OlfGroup group;
+    private final WeakReference<Thread> thread;
+    /** Keeps the published word off its neighbours' cache lines. */
+    @SuppressWarnings("unused")
+    private long p0, p1, p2, p3, p4, p5, p6, p7;
+    /** The epoch being read; odd: none. */
+    private long reading = 1;
+    @SuppressWarnings("unused")
+    private long q0, q1, q2, q3, q4, q5, q6, q7;
+
+    private boolean inRead;
+    private boolean open;
+    private long my;
+    private int attempt;
+    private boolean needRetry;
+    private boolean owns;
+    private long validated;
+    /** Epoch of the nested read; -1: none. */
+    private long snapshot;
+    /** Epoch of the last unlogged read; -1: none. */
+    private long glancedAt;
+
+    private Entry<?>[] nodes = new Entry<?>[32];
+    private int[] slots = new int[32];
+    private long[] seen = new long[32];
+    private int logged;
+
+    Member(OlfGroup group, Thread thread) {
+        this.group = group;
+        this.thread = new WeakReference<>(thread);
+    }
+
+    boolean isOfLivingThread() {
+        Thread t = thread.get();
+        return t != null && t.isAlive();
+    }
+
+    long published() {
+        return (long) READING.getAcquire(this);
+    }
+
+    boolean writing() {
+        return open;
+    }
+
+    boolean reading() {
+        return inRead;
+    }
+
+    // --- Reading -------------------------------------------------------------------------------
+
+    /** Publishes the epoch to be read, and looks again: see the Rust source for the argument. */
+    private long enter() {
+        while (true) {
+            long e = group.committed();
+            READING.setOpaque(this, e);
+            VarHandle.fullFence();
+            if (group.committed() == e) {
+                return e;
+            }
+        }
+    }
+
+    private void leave() {
+        READING.setRelease(this, reading | 1);
+    }
+
+    /** Says whether this began a section, rather than joining the one that is open. */
+    boolean beginRead() {
+        if (inRead || open) {
+            return false;
+        }
+        enter();
+        inRead = true;
+        return true;
+    }
+
+    void endRead() {
+        inRead = false;
+        leave();
+    }
+
+    /** The entry behind (or before) {@code at}, in whatever section is open. */
+    <E> Entry<E> step(Entry<E> at, boolean forwards, boolean logs) {
+        int slot;
+        if (open) {
+            slot = look(at, logs);
+        } else {
+            slot = at.slotAt(reading);
+        }
+        return forwards ? at.next(slot) : at.prev(slot);
+    }
+
+    // --- Writing -------------------------------------------------------------------------------
+
+    void beginWrite() {
+        if (inRead) {
+            throw new IllegalStateException("a write section inside a read section; end that first");
+        }
+        validated = group.committed();
+        my = group.claim();
+        attempt = 0;
+        open = true;
+        reset();
+    }
+
+    private void reset() {
+        needRetry = false;
+        owns = false;
+        snapshot = -1;
+        glancedAt = -1;
+        Arrays.fill(nodes, 0, logged, null);
+        logged = 0;
+    }
+
+    /** Waits for all older writers, and commits or takes everything back; false: run the body again. */
+    boolean endWrite(boolean keep) {
+        suspend();
+        long c = group.awaitCommitted(my - 2);
+        if (needRetry || !holdsAt(c)) {
+            undo();
+            reset();
+            attempt++;
+            validated = c;
+            return false;
+        }
+        if (keep) {
+            for (int i = 0; i < logged; i++) {
+                if (slots[i] >= 0) {
+                    nodes[i].announce(my, slots[i]);
+                }
+            }
+        } else {
+            undo();
+        }
+        close();
+        return true;
+    }
+
+    /** Ends the section without effect, if it is open still. */
+    void abandon() {
+        if (open) {
+            suspend();
+            group.awaitCommitted(my - 2);
+            undo();
+            close();
+        }
+    }
+
+    private void close() {
+        reset();
+        open = false;
+        group.commit(my);
+    }
+
+    private void undo() {
+        for (int i = 0; i < logged; i++) {
+            if (slots[i] != READ_ONLY) {
+                int mine = nodes[i].slotOf(my);
+                if (mine >= 0) {
+                    Entry.EPOCHS.setRelease(nodes[i].epochs, mine, my | 1);
+                }
+            }
+        }
+    }
+
+    /** Nothing logged was changed by a section that committed up to {@code c}. */
+    private boolean holdsAt(long c) {
+        for (int i = 0; i < logged; i++) {
+            for (int s = 0; s < Entry.SLOTS; s++) {
+                long x = (long) Entry.EPOCHS.getOpaque(nodes[i].epochs, s);
+                if ((x & 1) == 0 && seen[i] < x && x <= c) {
+                    return false;
+                }
+            }
+        }
+        return true;
+    }
+
+    private Retry lost() {
+        needRetry = true;
+        return Retry.NOW;
+    }
+
+    private int log(Entry<?> node, int slot, long epoch) {
+        if (logged == nodes.length) {
+            nodes = Arrays.copyOf(nodes, 2 * logged);
+            slots = Arrays.copyOf(slots, 2 * logged);
+            seen = Arrays.copyOf(seen, 2 * logged);
+        }
+        nodes[logged] = node;
+        slots[logged] = slot;
+        seen[logged] = epoch;
+        return logged++;
+    }
+
+    /** The slot of {@code node} that belongs to this section, filled on the first call. */
+    int acquire(Entry<?> node) {
+        if (node.group != group) {
+            throw new IllegalArgumentException("an entry of another group; share one group");
+        }
+        if (needRetry) {
+            throw Retry.NOW;
+        }
+        int mine = owns ? node.slotOf(my) : -1;
+        if (mine >= 0) {
+            return mine;
+        }
+        int record = log(node, UNCLAIMED, my);
+        Scan scan = new Scan();
+        Backoff backoff = new Backoff();
+        while (true) {
+            long older = scan.run(node, group, my, attempt);
+            if (older >= 0) {
+                boolean nested = suspend();
+                group.awaitCommitted(older);
+                resumeIf(nested);
+                continue;
+            }
+            if (scan.source < 0) {
+                backoff.pause();
+                continue;
+            }
+            if (mine < 0) {
+                if (scan.spare <= (scan.next ? 0 : 1)) {
+                    makeRoom(scan.next, backoff);
+                    continue;
+                }
+                if (!Entry.EPOCHS.compareAndSet(node.epochs, scan.victim, scan.victimEpoch, my)) {
+                    continue;
+                }
+                // Whoever sees one of the pointers stored below sees that the epoch has changed.
+                VarHandle.releaseFence();
+                mine = scan.victim;
+                node.attempts[mine] = attempt;
+                owns = true;
+            }
+            if (node.copy(scan.source, scan.sourceEpoch, mine)) {
+                slots[record] = mine;
+                seen[record] = scan.sourceEpoch;
+                stayConsistent(scan.sourceEpoch);
+                return mine;
+            }
+        }
+    }
+
+    private void makeRoom(boolean next, Backoff backoff) {
+        if (group.advance()) {
+            return;
+        }
+        boolean nested = suspend();
+        if (next) {
+            backoff.pause();
+            group.advance();
+        } else {
+            group.awaitCommitted(my - 2);
+        }
+        resumeIf(nested);
+    }
+
+    /** Opacity: even a section that will have to run again never sees two states mixed. */
+    private void stayConsistent(long copied) {
+        if (snapshot >= 0) {
+            if (copied > snapshot) {
+                resume();
+            }
+            return;
+        }
+        long c = group.committed();
+        if (c != validated) {
+            if (!holdsAt(c)) {
+                throw lost();
+            }
+            validated = c;
+        }
+    }
+
+    // --- Reading inside of a write section -------------------------------------------------------
+
+    private boolean suspend() {
+        if (snapshot < 0) {
+            return false;
+        }
+        snapshot = -1;
+        leave();
+        return true;
+    }
+
+    private void resumeIf(boolean nested) {
+        if (nested) {
+            resume();
+        }
+    }
+
+    private void resume() {
+        suspend();
+        long e = enter();
+        snapshot = e;
+        if (glancedAt >= 0 && glancedAt != e || !holdsAt(e)) {
+            throw lost();
+        }
+        validated = e;
+    }
+
+    private int look(Entry<?> node, boolean logs) {
+        if (needRetry) {
+            throw Retry.NOW;
+        }
+        if (snapshot < 0) {
+            resume();
+        }
+        int mine = owns ? node.slotOf(my) : -1;
+        if (mine >= 0) {
+            return mine;
+        }
+        int slot = node.slotAt(snapshot);
+        if (logs) {
+            log(node, READ_ONLY, (long) Entry.EPOCHS.getOpaque(node.epochs, slot));
+        } else {
+            glancedAt = snapshot;
+        }
+        return slot;
+    }
+
+    /** What a pass over a node's slots finds; the table is in the Rust source, {@code acquire.rs}. */
+    private static final class Scan {
+        int source;
+        long sourceEpoch;
+        int victim;
+        long victimEpoch;
+        private int victimRank;
+        int spare;
+        boolean next;
+
+        /** Returns the epoch of an older writer to wait for, or -1. */
+        long run(Entry<?> node, OlfGroup group, long my, int attempt) {
+            long c = group.committed();
+            long r = group.readEpoch();
+            source = -1;
+            victim = -1;
+            victimRank = Integer.MAX_VALUE;
+            // One free slot is held back: the newest committed one up to r never counts.
+            spare = -1;
+            next = c + 2 == my;
+            for (int i = 0; i < Entry.SLOTS; i++) {
+                long x = (long) Entry.EPOCHS.getAcquire(node.epochs, i);
+                boolean odd = (x & 1) != 0;
+                if (x == my) {
+                    continue;
+                }
+                if (x <= (c | 1)) {
+                    if (!odd && (source < 0 || x > sourceEpoch)) {
+                        source = i;
+                        sourceEpoch = x;
+                    }
+                    if (odd || x <= r) {
+                        offer(odd ? 1 : 2, x, i);
+                    }
+                } else if (x == (my | 1)) {
+                    assert node.attempts[i] != attempt : "somebody else undid this section";
+                    offer(0, x, i);
+                } else if (x < my) {
+                    return x & ~1L;
+                }
+            }
+            return -1;
+        }
+
+        private void offer(int rank, long x, int i) {
+            spare++;
+            if (rank < victimRank || rank == victimRank && x < victimEpoch) {
+                victim = i;
+                victimEpoch = x;
+                victimRank = rank;
+            }
+        }
+    }
+}

@@ -1,0 +1,182 @@
+package txos.olf;
+
+import java.lang.invoke.MethodHandles;
+import java.lang.invoke.VarHandle;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Objects;
+import java.util.function.Supplier;
+
+/**
+ * Lists that share counters, and so can be changed and read together.
+ *
+ * <p>{@link #write} runs a body as one atomic change of all the lists that it touches; {@link #read}
+ * gives it one unchanging view of them. Operations outside of any section are sections of their own.
+ *
+ * <pre>{@code
+ * OlfGroup group = new OlfGroup();
+ * OptimisticList<Task> todo = new OptimisticList<>(group), done = new OptimisticList<>(group);
+ * group.write(() -> {
+ *     Task task = todo.pollFirst();
+ *     if (task != null) done.add(task);
+ * });
+ * }</pre>
+ *
+ * <p>Readers wait for nobody. A write body runs again when an older section interferes (once, as then
+ * it is in nobody's way), so it should have no other effects than on lists.
+ */
+public final class OlfGroup {
+    private static final VarHandle LONGS = MethodHandles.arrayElementVarHandle(long[].class);
+    /** Indices into {@link #counters}: each on cache lines of its own. */
+    private static final int COMMITTED = 16;
+    private static final int MAX = 32;
+    private static final int READ = 48;
+
+    private final long[] counters = new long[64];
+    /** Replaced as a whole, under the lock of this group, when a thread appears. */
+    private volatile Member[] members = {};
+    private final ThreadLocal<Member> mine = ThreadLocal.withInitial(this::join);
+
+    /**
+     * Runs {@code body} with one unchanging view of all lists of the group.
+     *
+     * @param body what to do; lists must not be changed in it
+     * @param <T> what it returns
+     * @return what it returned
+     */
+    public <T> T read(Supplier<T> body) {
+        Member m = mine.get();
+        boolean outermost = m.beginRead();
+        try {
+            return body.get();
+        } finally {
+            if (outermost) {
+                m.endRead();
+            }
+        }
+    }
+
+    /**
+     * Runs {@code body} as one atomic change; as part of the section that is open already, if one is.
+     *
+     * @param body what to do, perhaps more than once; if it throws, nothing is changed
+     * @param <T> what it returns
+     * @return what it returned in the run that took effect
+     * @throws IllegalStateException inside of {@link #read}: the view could not stay what it is
+     */
+    public <T> T write(Supplier<T> body) {
+        Objects.requireNonNull(body);
+        Member m = mine.get();
+        if (m.writing()) {
+            return body.get();
+        }
+        m.beginWrite();
+        try {
+            while (true) {
+                T result = null;
+                RuntimeException failure = null;
+                try {
+                    result = body.get();
+                } catch (RuntimeException e) {
+                    // Retry too: the section knows that it has to run again.
+                    failure = e;
+                }
+                if (m.endWrite(failure == null)) {
+                    if (failure != null) {
+                        throw failure;
+                    }
+                    return result;
+                }
+            }
+        } finally {
+            // An Error thrown by the body gets here with the section still open.
+            m.abandon();
+        }
+    }
+
+    /**
+     * {@link #write(Supplier)} for bodies without a result.
+     *
+     * @param body what to do
+     */
+    public void write(Runnable body) {
+        write(() -> {
+            body.run();
+            return null;
+        });
+    }
+
+    /**
+     * The newest committed epoch: two more for each write section that has ended.
+     *
+     * @return an even number
+     */
+    public long committed() {
+        return (long) LONGS.getAcquire(counters, COMMITTED);
+    }
+
+    Member member() {
+        return mine.get();
+    }
+
+    /** Release: what the section stored is visible to whoever sees the epoch. */
+    void commit(long my) {
+        LONGS.setRelease(counters, COMMITTED, my);
+    }
+
+    long claim() {
+        return (long) LONGS.getAndAdd(counters, MAX, 2L) + 2;
+    }
+
+    long readEpoch() {
+        return (long) LONGS.getAcquire(counters, READ);
+    }
+
+    /** Waits until {@code target} is committed, and returns what is. */
+    long awaitCommitted(long target) {
+        Backoff backoff = new Backoff();
+        while (true) {
+            long c = committed();
+            if (c >= target) {
+                return c;
+            }
+            backoff.pause();
+        }
+    }
+
+    /**
+     * Raises the read epoch to the oldest one that is being read. The committed epoch is loaded before
+     * the scan: a reader that the scan misses sees at least that one when it looks again.
+     *
+     * @return whether it rose
+     */
+    boolean advance() {
+        long low = committed();
+        VarHandle.fullFence();
+        for (Member m : members) {
+            long l = m.published();
+            if ((l & 1) == 0) {
+                low = Math.min(low, l);
+            }
+        }
+        for (long r = readEpoch(); r < low; r = readEpoch()) {
+            if (LONGS.compareAndSet(counters, READ, r, low)) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    private synchronized Member join() {
+        List<Member> living = new ArrayList<>();
+        for (Member m : members) {
+            if (m.isOfLivingThread()) {
+                living.add(m);
+            }
+        }
+        Member fresh = new Member(this, Thread.currentThread());
+        living.add(fresh);
+        members = living.toArray(new Member[0]);
+        return fresh;
+    }
+}
