@@ -19,10 +19,10 @@ use std::{
 
 use crate::{
     CaptureError, Result,
+    awake::Awake,
     device::{BUFFER, Device, Received},
     mirror::Mirror,
     nudge,
-    placement::Placement,
     proto::{Reply, Request},
 };
 
@@ -109,11 +109,8 @@ impl Drop for Workers {
 impl Crew {
     fn work(&self, number: usize) {
         nudge::allow();
-        let mut hand = Hand {
-            buffer: vec![0; BUFFER],
-            reply: Reply::default(),
-            placement: (number == 0).then(Placement::new),
-        };
+        let awake = (number == 0).then(Awake::new);
+        let mut hand = Hand { buffer: vec![0; BUFFER], reply: Reply::default(), awake };
         while !self.stopping() {
             if !self.is_active(number) {
                 self.stand_by(number);
@@ -145,6 +142,9 @@ impl Crew {
             self.leader_since.store(since, Ordering::Relaxed);
         }
         if let Some(request) = Request::parse(&hand.buffer[..length]) {
+            if let Some(awake) = &mut hand.awake {
+                awake.request(request.pid, began, &self.mirror.callers);
+            }
             let reply = &mut hand.reply;
             let answered = catch_unwind(AssertUnwindSafe(|| self.mirror.answer(&request, reply)));
             let expected = answered.unwrap_or_else(|_| {
@@ -154,9 +154,6 @@ impl Crew {
             });
             if expected {
                 self.device.send(reply.as_bytes());
-            }
-            if let Some(placement) = &mut hand.placement {
-                placement.served(request.pid, &self.mirror.callers);
             }
         }
         if number == 0 {
@@ -211,5 +208,5 @@ impl Crew {
 struct Hand {
     buffer: Vec<u8>,
     reply: Reply,
-    placement: Option<Placement>,
+    awake: Option<Awake>,
 }

@@ -41,6 +41,7 @@
 //! - `trusted.overlay.*` and `user.overlay.*` attributes of stable files do not exist in a view. A
 //!   file that is replaced there loses them.
 
+mod awake;
 mod caller;
 mod capture;
 mod content;
@@ -53,7 +54,6 @@ mod mirror;
 mod nudge;
 mod objects;
 mod origin;
-mod placement;
 mod proto;
 mod serve;
 mod spec;

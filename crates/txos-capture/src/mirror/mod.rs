@@ -6,6 +6,7 @@
 //! Each mutex guards its own data and is held for no system call. The order, where two are needed,
 //! is: workset before caches.
 
+mod ahead;
 mod doom;
 mod names;
 mod open;
@@ -30,6 +31,7 @@ use crate::{
     proto::NodeReply,
     wire::Wire,
 };
+pub(crate) use ahead::Ahead;
 pub(crate) use doom::Doom;
 pub(crate) use names::Answer;
 pub(crate) use open::{OpenFile, now};
@@ -61,6 +63,7 @@ pub(crate) struct Mirror {
     pub(crate) wire: Wire,
     pub(crate) callers: Callers,
     pub(crate) requests: Counters,
+    ahead: Mutex<Ahead>,
 }
 
 /// A lock whose holder panicked is taken all the same: the panic ends the capture with an error
@@ -98,7 +101,12 @@ impl Mirror {
             wire: Wire { uids: spec.uids, gids: spec.gids },
             callers,
             requests: Counters::default(),
+            ahead: Mutex::new(Ahead::new(spec.prefetch)),
         })
+    }
+
+    pub(crate) fn ahead(&self) -> MutexGuard<'_, Ahead> {
+        lock(&self.ahead)
     }
 
     pub(crate) fn known(&self) -> MutexGuard<'_, Known> {

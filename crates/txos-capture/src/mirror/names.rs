@@ -42,6 +42,26 @@ impl Mirror {
         Ok(answer)
     }
 
+    /// The object that a listed name is bound to, to be given to a client that has not asked for
+    /// it yet. `None` if there is nothing to give.
+    pub(crate) fn look_ahead(&self, dir: NodeId, name: &[u8]) -> Option<NodeReply> {
+        let fd = self.dir(dir).ok()?;
+        let now = attrs_at(fd, OsStr::from_bytes(name)).ok()??;
+        let mut known = self.known();
+        let new = known.workset.bound(dir, name).is_none() && known.workset.find(&now.id).is_none();
+        let (bound, broken) = known.settle(dir, name, Some(&now));
+        let Bound::Object(node) = bound else { return None };
+        if new {
+            known.workset.mark(node, Facets::SPECULATIVE);
+        }
+        let reply = self.node_reply(&known.workset, node).ok();
+        drop(known);
+        if let Some(finding) = broken {
+            self.doom_name(dir, name, finding);
+        }
+        reply
+    }
+
     /// Whether a name is kept from the view.
     pub(crate) fn is_hidden(&self, dir: NodeId, name: &[u8]) -> bool {
         self.known().hidden.is_point(dir, name)

@@ -15,41 +15,77 @@ use crate::{
     wire::unique_ino,
 };
 
+/// The part of a listing that is asked for, and by whom.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Piece {
+    /// How many entries come before it.
+    pub(super) offset: u64,
+    /// Bytes that it may take.
+    pub(super) size: usize,
+    /// The asking thread.
+    pub(super) client: u32,
+}
+
+/// Size of the part of an entry that tells about its object.
+const ENTRY: usize = 128;
+
 impl Mirror {
     pub(super) fn readdir(
         &self,
         dir: NodeId,
-        offset: u64,
-        size: usize,
-        plus: bool,
+        piece: Piece,
         reply: &mut Reply,
     ) -> Result<(), Errno> {
-        let listing = self.listing(dir, offset == 0)?;
-        let entry_size = if plus { 128 } else { 0 };
-        let (own, above, device) = self.dots(dir)?;
-        let total = listing.entries.len() as u64 + 2;
-        for index in offset..total {
-            let (name, ino, kind) = match index {
-                0 => (b".".as_slice(), own, Some(FileKind::Dir)),
-                1 => (b"..".as_slice(), above, Some(FileKind::Dir)),
-                _ => {
-                    let entry = &listing.entries[index as usize - 2];
-                    (entry.name.as_bytes(), unique_ino(entry.ino, device), entry.kind)
-                }
-            };
-            if reply.len() + entry_size + Reply::dirent_size(name.len()) > size {
+        let listing = self.listing(dir, piece.offset == 0)?;
+        if piece.offset == 0 {
+            self.ahead().listed(piece.client, dir, listing.entries.len());
+        }
+        let dots = self.dots(dir)?;
+        for (next, dirent) in dots.entries(&listing, piece.offset) {
+            if reply.len() + Reply::dirent_size(dirent.name.len()) > piece.size {
                 break;
             }
-            if plus {
-                reply.no_entry();
-            }
-            reply.dirent(ino, index + 1, kind.map_or(0, |kind| kind.mode_bits() >> 12), name);
+            reply.dirent(dirent.ino, next, dirent.kind, dirent.name);
         }
         Ok(())
     }
 
-    /// Inode numbers of a directory and the one above it, and its device.
-    fn dots(&self, dir: NodeId) -> Result<(u64, u64, u16), Errno> {
+    /// The same with room for what is known of each object, which is filled in for a client that
+    /// is going to ask for it anyway.
+    pub(super) fn readdirplus(
+        &self,
+        dir: NodeId,
+        piece: Piece,
+        reply: &mut Reply,
+    ) -> Result<(), Errno> {
+        let listing = self.listing(dir, piece.offset == 0)?;
+        let give = self.recording() && self.ahead().walks(piece.client);
+        let (mut files, mut given) = (0, 0);
+        let dots = self.dots(dir)?;
+        for (next, dirent) in dots.entries(&listing, piece.offset) {
+            if reply.len() + ENTRY + Reply::dirent_size(dirent.name.len()) > piece.size {
+                break;
+            }
+            let node = if give && next > 2 { self.look_ahead(dir, dirent.name) } else { None };
+            match node {
+                Some(node) => {
+                    given += 1;
+                    files += usize::from(node.keep_attr);
+                    reply.entry(&node);
+                }
+                None => reply.no_entry(),
+            }
+            reply.dirent(dirent.ino, next, dirent.kind, dirent.name);
+        }
+        if given > 0 {
+            self.ahead().given(piece.client, dir, files);
+        } else if piece.offset == 0 {
+            self.ahead().listed(piece.client, dir, listing.entries.len());
+        }
+        Ok(())
+    }
+
+    fn dots(&self, dir: NodeId) -> Result<Dots, Errno> {
         let known = self.known();
         let workset = &known.workset;
         let number = |node| {
@@ -59,7 +95,7 @@ impl Mirror {
         };
         let (own, device) = number(dir)?;
         let above = workset.first_name(dir).map_or(NodeId::ROOT, |(above, _)| above);
-        Ok((own, number(above)?.0, device))
+        Ok(Dots { own, above: number(above)?.0, device })
     }
 
     /// The names of a directory: those that were read before, or what is stable now.
@@ -111,5 +147,48 @@ impl Mirror {
                 true
             }
         }
+    }
+}
+
+/// What is told of one name.
+struct Dirent<'l> {
+    ino: u64,
+    kind: u32,
+    name: &'l [u8],
+}
+
+/// Inode numbers of a directory and the one above it, and its device.
+struct Dots {
+    own: u64,
+    above: u64,
+    device: u16,
+}
+
+impl Dots {
+    /// The entries after the first `offset`, each with the offset after it; `.` and `..` come
+    /// first.
+    fn entries<'l>(
+        &self,
+        listing: &'l Listing,
+        offset: u64,
+    ) -> impl Iterator<Item = (u64, Dirent<'l>)> + use<'l> {
+        let Dots { own, above, device } = *self;
+        let kind = |kind: Option<FileKind>| kind.map_or(0, |kind| kind.mode_bits() >> 12);
+        let total = listing.entries.len() as u64 + 2;
+        (offset..total).map(move |index| {
+            let dirent = match index {
+                0 => Dirent { ino: own, kind: kind(Some(FileKind::Dir)), name: b"." },
+                1 => Dirent { ino: above, kind: kind(Some(FileKind::Dir)), name: b".." },
+                _ => {
+                    let entry = &listing.entries[index as usize - 2];
+                    Dirent {
+                        ino: unique_ino(entry.ino, device),
+                        kind: kind(entry.kind),
+                        name: entry.name.as_bytes(),
+                    }
+                }
+            };
+            (index + 1, dirent)
+        })
     }
 }

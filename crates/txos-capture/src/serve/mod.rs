@@ -9,6 +9,7 @@ mod xattr;
 use rustix::io::Errno;
 use txos_core::NodeId;
 
+use self::{listing::Piece, xattr::is_overlays};
 use crate::{
     mirror::{Answer, Mirror},
     proto::{OLDEST_MINOR, Opcode, Reply, Request, VERSION, init},
@@ -47,7 +48,10 @@ impl Mirror {
         }
         let mut body = request.body;
         match request.opcode {
-            Opcode::Lookup => self.lookup(node, body.name().ok_or(Errno::INVAL)?, reply),
+            Opcode::Lookup => {
+                self.ahead().looked_up(request.pid, node);
+                self.lookup(node, body.name().ok_or(Errno::INVAL)?, reply)
+            }
             Opcode::Getattr => self.getattr(node, request.pid, reply),
             Opcode::Readlink => self.readlink(node, reply),
             Opcode::Read => {
@@ -58,12 +62,20 @@ impl Mirror {
             Opcode::Readdir | Opcode::Readdirplus => {
                 let (_handle, offset) = (body.u64(), body.u64().ok_or(Errno::INVAL)?);
                 let size = body.u32().ok_or(Errno::INVAL)?;
-                let plus = request.opcode == Opcode::Readdirplus;
-                self.readdir(node, offset, size as usize, plus, reply)
+                let piece = Piece { offset, size: size as usize, client: request.pid };
+                match request.opcode {
+                    Opcode::Readdirplus => self.readdirplus(node, piece, reply),
+                    _ => self.readdir(node, piece, reply),
+                }
             }
             Opcode::Getxattr => {
                 let (size, _) = (body.u32().ok_or(Errno::INVAL)?, body.u32());
-                self.getxattr(node, body.name().ok_or(Errno::INVAL)?, size as usize, reply)
+                let name = body.name().ok_or(Errno::INVAL)?;
+                if is_overlays(name) {
+                    self.confirm(request.pid, node);
+                    return Err(Errno::NODATA);
+                }
+                self.getxattr(node, name, size as usize, reply)
             }
             Opcode::Listxattr => {
                 let size = body.u32().ok_or(Errno::INVAL)?;
@@ -116,6 +128,7 @@ fn initialize(request: &Request<'_>, reply: &mut Reply) -> Result<(), Errno> {
     let (read_ahead, offered) = (body.u32().ok_or(Errno::PROTO)?, body.u32().ok_or(Errno::PROTO)?);
     let wanted = init::ASYNC_READ
         | init::EXPORT_SUPPORT
+        | init::DO_READDIRPLUS
         | init::NO_OPEN_SUPPORT
         | init::PARALLEL_DIROPS
         | init::MAX_PAGES
