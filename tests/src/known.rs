@@ -96,11 +96,16 @@ pub const KNOWN: &[Known] = &[
 /// Whether a difference between two trees ([`crate::tree::differences`]) is known for this user.
 ///
 /// Without privilege overlayfs has no index and records no origin: a file that exists outside and is
-/// renamed or linked inside becomes a new file with the same content and attributes.
+/// renamed or linked inside becomes a new file with the same content and attributes, and what is
+/// renamed over it changes it in place.
 pub fn explained_in_tree(line: &str, who: Who) -> bool {
-    let Some((path, rest)) = line.split_once(": identity is a new inode, ") else { return false };
-    let Some((new, old)) = rest.split_once(", should be the inode that was ") else { return false };
-    who == Who::User && !new.is_empty() && old != path
+    let Some((path, rest)) = line.split_once(": identity is ") else { return false };
+    let Some((real, old)) = rest.split_once(", should be the inode that was ") else {
+        return false;
+    };
+    let fresh = real.starts_with("a new inode, ");
+    let in_place = real.strip_prefix("the inode that was ") == Some(path);
+    who == Who::User && old != path && (fresh || in_place)
 }
 
 /// The row that explains why `op` answered `native` outside and `inside` inside, if there is one.
@@ -124,6 +129,8 @@ mod tests {
         let renamed = "b: identity is a new inode, b, should be the inode that was a";
         assert!(explained_in_tree(renamed, Who::User));
         assert!(!explained_in_tree(renamed, Who::Root));
+        let over = "b: identity is the inode that was b, should be the inode that was a";
+        assert!(explained_in_tree(over, Who::User));
         let replaced = "a: identity is a new inode, a, should be the inode that was a";
         assert!(!explained_in_tree(replaced, Who::User));
         assert!(!explained_in_tree("a: mode is 600, should be 644", Who::User));

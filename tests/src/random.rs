@@ -184,7 +184,7 @@ fn op(r: &mut Random, seed: u8, who: Who) -> Op {
             0 => Op::SetXattr {
                 path,
                 name: "system.posix_acl_access".into(),
-                value: escape(&xattr::acl_with_user(9, 6)),
+                value: escape(&xattr::acl_with_user(acl_user(who), 6)),
             },
             _ => Op::RemoveXattr { path, name: "system.posix_acl_access".into() },
         },
@@ -196,6 +196,14 @@ fn op(r: &mut Random, seed: u8, who: Who) -> Op {
             4 => Op::Xattrs { path },
             _ => Op::Fsync { path },
         },
+    }
+}
+
+/// Whom a random ACL names: an ordinary user's namespace knows nobody else.
+fn acl_user(who: Who) -> u32 {
+    match who {
+        Who::Root => 9,
+        Who::User => who.uid(),
     }
 }
 
