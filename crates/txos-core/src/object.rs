@@ -120,6 +120,21 @@ impl Attrs {
             && self.rdev == other.rdev
     }
 
+    /// Whether a program that was shown one of both learned nothing that the other contradicts.
+    ///
+    /// The times, size and link count of a *directory* are left out: they move with each name that
+    /// anybody makes in it, nearly every program is shown them without asking (a shell examines
+    /// its working directory, a compiler `/tmp`), and who wants to know what changed in a
+    /// directory lists it. Its identity, mode and owner count.
+    pub fn same_shown(&self, other: &Attrs) -> bool {
+        match self.kind {
+            FileKind::Dir => {
+                self.id == other.id && self.kind == other.kind && self.same_perms(other)
+            }
+            _ => self.same_version(other),
+        }
+    }
+
     /// Whether walking through both is governed by the same mode and owners.
     pub fn same_perms(&self, other: &Attrs) -> bool {
         self.perm == other.perm && (self.uid, self.gid) == (other.uid, other.gid)

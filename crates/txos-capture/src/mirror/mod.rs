@@ -168,7 +168,7 @@ impl Mirror {
         let seen = match now {
             None => Seen::Removed,
             Some(now) if now.id != first.id => Seen::Replaced,
-            Some(now) if !now.same_version(&first) => Seen::Changed,
+            Some(now) if !first.same_shown(now) => Seen::Changed,
             Some(_) => return Ok(()),
         };
         self.doom_node(node, facet, seen);

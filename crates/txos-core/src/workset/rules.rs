@@ -57,7 +57,7 @@ impl Workset {
         if facets.contains(Facets::PERMS) && !then.same_perms(now) {
             return Judgement::broken(Facet::Perms, Seen::Changed);
         }
-        if facets.contains(Facets::ATTRS) && !then.same_version(now) {
+        if facets.contains(Facets::ATTRS) && !then.same_shown(now) {
             // Whoever read a file wants to hear of its content.
             let content = facets.contains(Facets::CONTENT)
                 && (then.mtime, then.size) != (now.mtime, now.size);
