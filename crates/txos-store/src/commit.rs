@@ -190,27 +190,26 @@ impl<'s> Prepared<'s> {
         validate(Phase::Early).map_err(StoreError::Conflict)?;
         let paused = Instant::now();
         domain.pause()?;
-        let mut applier = Applier::new(&self.plan, self.state, self.tx.tree(), Some(&self.held));
-        let decided = self.decide(validate, &mut journal, durable, &mut applier);
+        let unstaged = self.plan.clone();
+        let ready = self.ready(validate, durable);
+        let decided = ready.and_then(|()| self.decide(&mut journal, durable));
         let applied = match decided {
-            Ok(()) => {
+            Ok(mut applier) => {
                 let start = Instant::now();
-                let applied = match &mut applier {
-                    Ok(applier) => applier.run(),
-                    Err(_) => Ok(()),
-                };
+                let applied = applier.run();
                 report.apply = start.elapsed();
-                applied
+                domain.resume();
+                applied.map(|()| applier)
             }
             Err(error) => {
                 domain.resume();
+                self.plan = unstaged;
+                stage::unstage(&mut self.tx)?;
                 return Err(error);
             }
         };
-        domain.resume();
         report.paused = paused.elapsed();
-        applied.map_err(|cause| StoreError::Unfinished { cause: Box::new(cause) })?;
-        let applier = applier?;
+        let applier = applied.map_err(|cause| StoreError::Unfinished { cause: Box::new(cause) })?;
         let start = Instant::now();
         let finished = self.checkpoint(&applier, &mut journal, durable);
         report.flush += start.elapsed();
@@ -219,25 +218,24 @@ impl<'s> Prepared<'s> {
         Ok(report)
     }
 
-    /// Validates inside the pause, and writes the commit record.
-    fn decide(
-        &self,
-        validate: &mut Validate<'_>,
-        journal: &mut Journal,
-        durable: bool,
-        applier: &mut Result<Applier<'_>>,
-    ) -> Result<()> {
+    /// Validates inside the pause, and stages what must be staged after that.
+    fn ready(&mut self, validate: &mut Validate<'_>, durable: bool) -> Result<()> {
         validate(Phase::Paused).map_err(StoreError::Conflict)?;
+        stage::stage_foreign(&mut self.tx, &mut self.plan, durable)
+    }
+
+    /// Looks once more at all that is written, and writes the commit record. Whatever applying
+    /// needs is open before that.
+    fn decide(&self, journal: &mut Journal, durable: bool) -> Result<Applier<'_>> {
+        let applier = Applier::new(&self.plan, self.state, self.tx.tree(), Some(&self.held))?;
         let mut conflicts = verify(&self.expectations)?;
         conflicts.extend(verify_content(&self.plan, &self.held)?);
         conflicts.extend(verify_metadata(&self.plan)?);
         if !conflicts.is_empty() {
             return Err(StoreError::Conflict(conflicts));
         }
-        if applier.is_err() {
-            return std::mem::replace(applier, Err(StoreError::Poisoned)).map(drop);
-        }
-        journal.commit(&self.plan, durable)
+        journal.commit(&self.plan, durable)?;
+        Ok(applier)
     }
 
     fn checkpoint(
@@ -250,9 +248,7 @@ impl<'s> Prepared<'s> {
             applier.flush()?;
         }
         journal.done(self.plan.tx, true)?;
-        for stage in &self.tx.meta.stages {
-            crate::recover::remove_stage(stage)?;
-        }
+        self.tx.meta.stages.iter().try_for_each(|path| stage::remove_stage(path))?;
         self.state.discard(self.plan.tx)
     }
 
@@ -260,21 +256,11 @@ impl<'s> Prepared<'s> {
     /// their names along (as ext4, xfs, btrfs and f2fs do with a file that is new); else all.
     fn flush_staged(&mut self) -> Result<()> {
         const FEW: usize = 8;
-        for area in &self.plan.areas {
-            if area.stage != self.tx.path() {
-                sys::flush_file_system(&txos_host::Tree::open(&area.stage)?)?;
-            }
-        }
         let tree = self.tx.tree();
         if self.fresh > FEW || !sys::flush_takes_names(tree)? {
             sys::flush_file_system(tree)?;
         } else {
-            let staged = self
-                .plan
-                .puts
-                .iter()
-                .filter(|put| self.plan.areas[put.area as usize].stage == self.tx.path());
-            for put in staged {
+            for put in &self.plan.puts {
                 sys::flush_tree(tree, &put.staged)?;
             }
             for write in &self.plan.writes {
@@ -289,10 +275,8 @@ impl<'s> Prepared<'s> {
     ///
     /// # Errors
     /// If something that is staged cannot be removed.
-    pub fn abort(self) -> Result<()> {
-        for stage in &self.tx.meta.stages {
-            crate::recover::remove_stage(stage)?;
-        }
+    pub fn abort(mut self) -> Result<()> {
+        stage::unstage(&mut self.tx)?;
         self.tx.remove(self.state)
     }
 

@@ -63,9 +63,6 @@ pub enum StoreError {
         /// Why.
         cause: Box<StoreError>,
     },
-    /// An earlier failure has used up what this call needs.
-    #[error("an earlier failure keeps the store from going on; run txos recover")]
-    Poisoned,
     /// The stable system could not be read.
     #[error(transparent)]
     Host(#[from] HostError),

@@ -44,9 +44,6 @@ pub(crate) fn write(tx: &mut TxDir, kept: &Kept) -> Result<()> {
         fs::write(&path, bytes).map_err(|error| StoreError::std("write", &path, &error))?;
     }
     sys::flush_file_system(tx.tree())?;
-    for area in kept.plan.areas.iter().filter(|area| area.stage != tx.path()) {
-        sys::flush_file_system(&Tree::open(&area.stage)?)?;
-    }
     tx.meta.state = TxState::Prepared;
     tx.save()?;
     sys::flush_file_system(tx.tree())

@@ -1,9 +1,6 @@
 //! What a crash left: finished where the commit was decided, else discarded.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use txos_core::TxId;
@@ -14,7 +11,7 @@ use crate::{
     apply::{Applier, Kept},
     journal::Journal,
     plan::Plan,
-    sys,
+    stage, sys,
 };
 
 /// What recovery did.
@@ -170,7 +167,7 @@ pub(crate) fn require_areas(plan: &Plan) -> Result<()> {
 /// Removes the directory of a transaction, and its stage directories elsewhere.
 fn clean(state: &StateDir, id: TxId) -> Result<()> {
     if let Some(meta) = state.meta(id)? {
-        meta.stages.iter().try_for_each(|stage| remove_stage(stage))?;
+        meta.stages.iter().try_for_each(|path| stage::remove_stage(path))?;
     }
     state.discard(id)
 }
@@ -185,14 +182,4 @@ fn discard_if_dead(state: &StateDir, id: TxId) -> Result<bool> {
         clean(state, id)?;
     }
     Ok(dead)
-}
-
-/// Removes a stage directory on another mount; one that is not there (any more) is no error.
-pub(crate) fn remove_stage(path: &Path) -> Result<()> {
-    let (Some(above), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
-    let ours = name.to_string_lossy().starts_with(".txos-");
-    if !ours || fs::symlink_metadata(path).is_err() {
-        return Ok(());
-    }
-    sys::remove_tree(&Tree::open(above)?, &PathBuf::from(name))
 }

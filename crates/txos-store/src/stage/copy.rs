@@ -16,58 +16,13 @@ use rustix::{
 use txos_core::{Attrs, FileKind};
 use txos_host::{Tree, read_listing};
 
-use crate::{
-    Result, StoreError, TxDir,
-    delta::Draft,
-    sys::{self, Object},
-};
-
-/// Makes a stage directory on the mount of `host`, and says in the transaction's directory where
-/// it is before it is there.
-pub(super) fn stage_directory(tx: &mut TxDir, host: &Tree, draft: &Draft) -> Result<PathBuf> {
-    let mut random = [0; 8];
-    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())
-        .map_err(|errno| StoreError::io("get random bytes for", host.at(), errno))?;
-    let name = format!(".txos-{}-{:016x}", tx.meta.id, u64::from_le_bytes(random));
-    for dir in candidates(draft) {
-        let at = dir.join(&name);
-        let path = host.at().join(&at);
-        tx.meta.stages.push(path.clone());
-        tx.save()?;
-        match sys::make_dirs(host, &at) {
-            Ok(()) => {
-                sys::make_dirs(host, &at.join("stage"))?;
-                return Ok(path);
-            }
-            Err(StoreError::Io { errno: Errno::ACCESS | Errno::PERM, .. }) => {
-                tx.meta.stages.pop();
-            }
-            Err(error) => return Err(error),
-        }
-    }
-    let reason = "no directory of the file system can be written to stage the changes in";
-    Err(StoreError::refused(&draft.point, reason, "put the state directory on this file system"))
-}
-
-/// The mount point, and below it the directories that hold targets, outermost first.
-fn candidates(draft: &Draft) -> Vec<PathBuf> {
-    let mut dirs = vec![PathBuf::new()];
-    let targets = (draft.puts.iter().map(|op| &op.rel))
-        .chain(draft.moves.iter().map(|op| &op.from))
-        .chain(draft.links.iter().map(|op| &op.from))
-        .chain(draft.writes.iter().map(|op| &op.path));
-    if let Some(target) = targets.into_iter().next() {
-        let mut above: Vec<PathBuf> = target.ancestors().skip(1).map(Path::to_owned).collect();
-        above.pop();
-        dirs.extend(above.into_iter().rev());
-    }
-    dirs
-}
+use crate::{Result, StoreError, plan::Ident, sys::Object};
 
 /// What was copied already: hard links among new files stay hard links.
 #[derive(Default)]
 pub(super) struct Copied {
     objects: HashMap<(u64, u64), PathBuf>,
+    directories: HashMap<Ident, Ident>,
     count: usize,
 }
 
@@ -78,6 +33,11 @@ impl Copied {
         self.count += 1;
         self.tree_to(tx, from, stage, &top)?;
         Ok(top)
+    }
+
+    /// The copies of directories, by their originals.
+    pub(super) fn directories(&self) -> &HashMap<Ident, Ident> {
+        &self.directories
     }
 
     fn tree_to(&mut self, tx: &Tree, from: &Path, stage: &Tree, top: &Path) -> Result<()> {
@@ -99,6 +59,7 @@ impl Copied {
         for (to, like) in directories.iter().rev() {
             if let Some(new) = Object::open(stage, to)? {
                 dress(&new, like)?;
+                self.directories.insert(like.attrs.id.into(), new.attrs.id.into());
             }
         }
         Ok(())

@@ -15,10 +15,12 @@
 
 mod check;
 mod copy;
+mod foreign;
 mod layout;
 mod strip;
 
 pub(crate) use copy::{copy_tree, write_all};
+pub(crate) use foreign::{remove_stage, stage_foreign, unstage};
 
 use std::path::{Path, PathBuf};
 
@@ -45,7 +47,8 @@ pub(crate) struct Staged {
     pub fresh: usize,
 }
 
-/// Stages `delta` in the directory of its transaction.
+/// Stages `delta` in the directory of its transaction; what goes to another mount is copied there
+/// later, by [`stage_foreign`].
 pub(crate) fn stage(tx: &mut TxDir, delta: &Delta, made: Stamp) -> Result<Staged> {
     let plan = Plan {
         tx: tx.meta.id,
@@ -72,30 +75,21 @@ fn stage_draft(tx: &mut TxDir, draft: &Draft, staged: &mut Staged) -> Result<()>
     staged.held.extend(check::check(&host, draft)?);
     let number = staged.plan.areas.len() as u32;
     let failed = |errno| StoreError::io("examine the file system of", &draft.at, errno);
-    let near = sys::same_mount(host.root(), tx.tree().root()).map_err(failed)?;
     let mut layout = Layout::new(tx.path(), &draft.upper)?;
     layout.evict(tx.tree(), draft)?;
     strip::strip(tx.tree(), &layout, draft)?;
-    let stage = if near {
-        sys::make_dirs(tx.tree(), Path::new("stage"))?;
-        tx.path().to_owned()
-    } else {
-        copy::stage_directory(tx, &host, draft)?
-    };
-    let stage_tree = Tree::open(&stage)?;
+    sys::make_dirs(tx.tree(), Path::new("stage"))?;
     staged.fresh += draft.fresh.len() + draft.writes.len();
     let plan = &mut staged.plan;
     plan.areas.push(Area {
         point: draft.at.clone(),
         fs: sys::identity_of(host.root()).map_err(failed)?,
-        stage,
+        stage: tx.path().to_owned(),
     });
-    let mut copied = copy::Copied::default();
     for put in &draft.puts {
-        let from = layout.now(&put.rel);
-        let path = if near { from } else { copied.tree(tx.tree(), &from, &stage_tree)? };
-        open_for_rename(&stage_tree, &path)?;
-        plan.puts.push(placed(&stage_tree, path, put, number)?);
+        let path = layout.now(&put.rel);
+        open_for_rename(tx.tree(), &path)?;
+        plan.puts.push(placed(tx.tree(), path, put, number)?);
     }
     for write in &draft.writes {
         plan.writes.push(Write {
@@ -126,7 +120,7 @@ fn stage_draft(tx: &mut TxDir, draft: &Draft, staged: &mut Staged) -> Result<()>
         op.area = number;
         op
     }));
-    for meta in restored_directories(&stage_tree, plan, draft, number)? {
+    for meta in restored_directories(tx.tree(), plan, draft, number)? {
         plan.dir_meta.push(meta);
     }
     plan.dir_meta.extend(draft.dir_meta.iter().map(numbered));

@@ -423,13 +423,13 @@ fn committed_is_as_native() {
     }
     let only = std::env::var("CASE").unwrap_or_default();
     let mut failed = Vec::new();
-    for options in [FULL, NO_METACOPY] {
+    for (options, across) in [(FULL, false), (NO_METACOPY, false), (FULL, true)] {
         for (name, act) in CASES.iter().filter(|(name, _)| name.contains(&only)) {
-            let mut world = World::new(rich);
+            let mut world = if across { World::across(rich) } else { World::new(rich) };
             world.options = options;
             let world = std::panic::AssertUnwindSafe(world);
             if std::panic::catch_unwind(move || world.check(act)).is_err() {
-                failed.push(format!("{name} ({})", options.0));
+                failed.push(format!("{name} ({}, across file systems: {across})", options.0));
             }
         }
     }

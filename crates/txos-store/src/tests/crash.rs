@@ -50,12 +50,22 @@ fn everything(root: &Path) {
 
 #[test]
 fn stopped_anywhere_and_recovered_is_committed() {
-    if !able() {
-        return;
+    if able() {
+        stop_everywhere(&|| World::new(tree));
     }
+}
+
+#[test]
+fn stopped_anywhere_across_file_systems() {
+    if able() {
+        stop_everywhere(&|| World::across(tree));
+    }
+}
+
+fn stop_everywhere(make: &dyn Fn() -> World) {
     let mut stop = 0;
     loop {
-        let world = World::new(tree);
+        let world = make();
         let origins = world.inodes();
         let (host_was, native_was) = (scan(&world.host), scan(&world.native));
         let tx = world.run(&everything);

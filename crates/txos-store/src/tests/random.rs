@@ -124,11 +124,11 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: rounds(), max_shrink_iters: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn random_operations_are_as_native(ops in prop::collection::vec(op(), 1..14), stop: Option<u8>) {
+    fn random_operations_are_as_native(ops in prop::collection::vec(op(), 1..14), stop: Option<u8>, across: bool) {
         if !able() {
             return Ok(());
         }
-        let world = World::new(tree);
+        let world = if across { World::across(tree) } else { World::new(tree) };
         let origins = world.inodes();
         let (host_was, native_was) = (scan(&world.host), scan(&world.native));
         let act = |root: &Path| ops.iter().for_each(|op| perform(root, op));

@@ -2,13 +2,13 @@ use std::{
     collections::BTreeMap,
     ffi::CString,
     fs,
-    os::unix::fs::{MetadataExt, PermissionsExt, lchown},
+    os::unix::fs::{PermissionsExt, lchown},
     path::{Path, PathBuf},
     thread,
 };
 
 use rustix::{
-    fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_OMIT, utimensat},
+    fs::{AtFlags, CWD, Timespec, Timestamps, utimensat},
     mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_change, unmount},
     thread::UnshareFlags,
 };
@@ -16,7 +16,7 @@ use txos_core::{Attrs, FileKind, Origin, Origins, Stamp};
 use txos_host::{Tree, XattrSet, attrs_at, read_xattrs_at};
 
 use crate::{
-    Committed, Delta, ExtractOptions, Layer, NoDomain, Prepared, Privilege, Result, StateDir, TxDir,
+    Committed, Delta, ExtractOptions, NoDomain, Prepared, Privilege, Result, StateDir, TxDir,
 };
 
 /// When everything in a test's tree was last changed.
@@ -29,6 +29,7 @@ pub(super) struct World {
     pub native: PathBuf,
     pub state: StateDir,
     pub options: MountOptions,
+    _state_dir: tempfile::TempDir,
 }
 
 #[derive(Clone, Copy)]
@@ -59,6 +60,15 @@ impl Origins for Inodes {
 impl World {
     /// Two like trees, made by `setup`, all times [`THEN`].
     pub(super) fn new(setup: impl Fn(&Path)) -> World {
+        Self::with_state_in(setup, &std::env::temp_dir())
+    }
+
+    /// The same, with the state directory on another file system than the tree.
+    pub(super) fn across(setup: impl Fn(&Path)) -> World {
+        Self::with_state_in(setup, Path::new("/dev/shm"))
+    }
+
+    fn with_state_in(setup: impl Fn(&Path), above: &Path) -> World {
         let dir = tempfile::tempdir().unwrap();
         let (host, native) = (dir.path().join("host"), dir.path().join("native"));
         for tree in [&host, &native] {
@@ -66,8 +76,9 @@ impl World {
             setup(tree);
             settle(tree);
         }
-        let state = StateDir::open(dir.path().join("state"), Privilege::Root).unwrap();
-        World { dir, host, native, state, options: FULL }
+        let state_dir = tempfile::tempdir_in(above).unwrap();
+        let state = StateDir::open(state_dir.path().join("state"), Privilege::Root).unwrap();
+        World { dir, host, native, state, options: FULL, _state_dir: state_dir }
     }
 
     pub(super) fn inodes(&self) -> Inodes {
@@ -131,10 +142,6 @@ impl World {
         same(&host_before, &host_after, &native_before, &native_after);
         assert_eq!(fs::read_dir(self.state.path().join("tx")).unwrap().count(), 0);
         shown
-    }
-
-    pub(super) fn layer<'t>(&self, tx: &'t TxDir) -> &'t Layer {
-        &tx.meta.layers[0]
     }
 }
 
@@ -282,19 +289,10 @@ pub(super) fn set_times(path: &Path, atime: Stamp, mtime: Stamp) {
     utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
 }
 
-#[allow(dead_code)]
-pub(super) fn omit() -> Timespec {
-    Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT }
-}
-
 pub(super) fn chmod(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
 pub(super) fn chown(path: &Path, uid: u32, gid: u32) {
     lchown(path, Some(uid), Some(gid)).unwrap();
-}
-
-pub(super) fn ino(path: &Path) -> u64 {
-    fs::symlink_metadata(path).unwrap().ino()
 }

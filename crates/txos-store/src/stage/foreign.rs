@@ -1,0 +1,141 @@
+//! Staging on another mount than the state directory's: what is new is copied there.
+//!
+//! A rename works within one mount only, so for others a hidden stage directory is made on the
+//! target's mount. Making it changes the directory in which it is made, which the transaction may
+//! have read: so it is made after the last validation, just before the commit is decided.
+
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+};
+
+use rustix::io::Errno;
+use txos_host::Tree;
+
+use super::copy::Copied;
+use crate::{
+    Result, StoreError, TxDir,
+    plan::{Ident, Plan},
+    sys::{self, Object},
+};
+
+/// Makes stage directories where the plan needs them, and copies there what the plan puts in place.
+///
+/// # Errors
+/// [`StoreError::NoSpace`] or what copying gives. The plan is as it was then, and nothing is left.
+pub(crate) fn stage_foreign(tx: &mut TxDir, plan: &mut Plan, durable: bool) -> Result<()> {
+    let before = plan.clone();
+    let outcome = (0..plan.areas.len() as u32)
+        .filter(|area| needs_stage(&before, *area))
+        .try_for_each(|area| stage_area(tx, plan, area, durable));
+    if outcome.is_err() {
+        *plan = before;
+        unstage(tx)?;
+    }
+    outcome
+}
+
+/// Removes all stage directories on other mounts.
+pub(crate) fn unstage(tx: &mut TxDir) -> Result<()> {
+    tx.meta.stages.iter().try_for_each(|stage| remove_stage(stage))?;
+    tx.meta.stages.clear();
+    Ok(())
+}
+
+/// Removes a stage directory; one that is not there (any more) is no error.
+pub(crate) fn remove_stage(path: &Path) -> Result<()> {
+    let (Some(above), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
+    let ours = name.to_string_lossy().starts_with(".txos-");
+    if !ours || std::fs::symlink_metadata(path).is_err() {
+        return Ok(());
+    }
+    let above = Tree::open(above)?;
+    unnoticed(&above, Path::new(""), || sys::remove_tree(&above, Path::new(name)))
+}
+
+fn needs_stage(plan: &Plan, area: u32) -> bool {
+    plan.puts.iter().any(|op| op.area == area)
+        || plan.moves.iter().any(|op| op.area == area && op.slot.is_some())
+        || plan.links.iter().any(|op| op.area == area && op.replaces.is_some())
+}
+
+fn stage_area(tx: &mut TxDir, plan: &mut Plan, area: u32, durable: bool) -> Result<()> {
+    let host = Tree::open(&plan.areas[area as usize].point)?;
+    let near = sys::same_mount(host.root(), tx.tree().root())
+        .map_err(|errno| StoreError::io("examine the file system of", host.at(), errno))?;
+    if near {
+        return Ok(());
+    }
+    let path = stage_directory(tx, &host, plan, area)?;
+    let stage = Tree::open(&path)?;
+    plan.areas[area as usize].stage = path;
+    let mut copied = Copied::default();
+    for put in plan.puts.iter_mut().filter(|put| put.area == area) {
+        put.staged = copied.tree(tx.tree(), &put.staged, &stage)?;
+        let Some(copy) = Object::open(&stage, &put.staged)? else {
+            return Err(StoreError::io("stage", stage.at().join(&put.staged), Errno::NOENT));
+        };
+        put.id = copy.attrs.id.into();
+    }
+    // New directories whose times are set later are other objects now.
+    let copies: &HashMap<Ident, Ident> = copied.directories();
+    for meta in plan.dir_meta.iter_mut().filter(|meta| meta.area == area) {
+        if let Some(copy) = copies.get(&meta.id) {
+            meta.id = *copy;
+        }
+    }
+    if durable { sys::flush_file_system(&stage) } else { Ok(()) }
+}
+
+/// Makes a stage directory on the mount of `host`, and says in the transaction's directory where
+/// it is before it is there.
+fn stage_directory(tx: &mut TxDir, host: &Tree, plan: &Plan, area: u32) -> Result<PathBuf> {
+    let mut random = [0; 8];
+    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())
+        .map_err(|errno| StoreError::io("get random bytes for", host.at(), errno))?;
+    let name = format!(".txos-{}-{:016x}", tx.meta.id, u64::from_le_bytes(random));
+    for dir in candidates(plan, area) {
+        let at = dir.join(&name);
+        let path = host.at().join(&at);
+        tx.meta.stages.push(path.clone());
+        tx.save()?;
+        match unnoticed(host, &dir, || sys::make_dirs(host, &at)) {
+            Ok(()) => {
+                sys::make_dirs(host, &at.join("stage"))?;
+                return Ok(path);
+            }
+            Err(StoreError::Io { errno: Errno::ACCESS | Errno::PERM | Errno::NOENT, .. }) => {
+                tx.meta.stages.pop();
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    let reason = "no directory of the file system can be written to stage the changes in";
+    Err(StoreError::refused(host.at(), reason, "put the state directory on this file system"))
+}
+
+/// The mount point, and below it the directories that hold a target, outermost first.
+fn candidates(plan: &Plan, area: u32) -> Vec<PathBuf> {
+    let targets = (plan.puts.iter().filter(|op| op.area == area).map(|op| &op.to))
+        .chain(plan.moves.iter().filter(|op| op.area == area).map(|op| &op.from))
+        .chain(plan.links.iter().filter(|op| op.area == area).map(|op| &op.to));
+    let above = targets.take(1).flat_map(|target| target.ancestors().skip(1));
+    let mut dirs: Vec<PathBuf> = above.map(Path::to_owned).collect();
+    dirs.push(PathBuf::new());
+    dirs.reverse();
+    dirs.dedup();
+    dirs
+}
+
+/// Acts in the directory `dir` and gives it its time back, where this user may.
+fn unnoticed(tree: &Tree, dir: &Path, act: impl FnOnce() -> Result<()>) -> Result<()> {
+    let object = Object::open(tree, dir)?;
+    act()?;
+    if let Some(object) = object {
+        match object.set_times(None, Some(object.attrs.mtime)) {
+            Ok(()) | Err(StoreError::Io { errno: Errno::PERM | Errno::ACCESS, .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
