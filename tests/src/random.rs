@@ -63,12 +63,12 @@ pub fn setup(who: Who) -> Vec<Op> {
         Op::SetXattr {
             path: t("a/f2"),
             name: t("system.posix_acl_access"),
-            value: escape(&xattr::acl_with_user(7, 6)),
+            value: escape(&xattr::acl_with_user(acl_user(who), 6)),
         },
         Op::SetXattr {
             path: t("e/g"),
             name: t("system.posix_acl_default"),
-            value: escape(&xattr::acl_with_user(8, 4)),
+            value: escape(&xattr::acl_with_user(acl_user(who), 4)),
         },
         Op::Chmod { path: t("e/x1"), mode: 0o4755 },
     ]);

@@ -47,6 +47,26 @@ fn acls_of_an_existing_directory_are_kept() {
 }
 
 #[test]
+fn acls_that_name_others_survive_a_users_changes() {
+    let acl = xattr::acl_with_user(31, 6);
+    Scenario::ops(vec![
+        Op::Append { path: "f".into(), len: 5, seed: 1 },
+        Op::Append { path: "d/old".into(), len: 5, seed: 1 },
+        Op::Unlink { path: "e/gone".into() },
+        Op::Create { path: "e/new".into(), mode: 0o640, len: 5, seed: 1 },
+    ])
+    .setup("mkdir d e; for n in f d/old e/gone; do echo $n >$n; done")
+    .setup_ops(vec![
+        xattr_op("f", "system.posix_acl_access", &acl),
+        xattr_op("d", "system.posix_acl_default", &acl),
+        xattr_op("d", "system.posix_acl_access", &acl),
+        xattr_op("e", "system.posix_acl_access", &acl),
+    ])
+    .by(Who::User)
+    .check();
+}
+
+#[test]
 fn xattrs_of_existing_directories_and_files_are_kept() {
     Scenario::ops(vec![
         xattr_op("d", "user.new", b"1\0\xff2"),
