@@ -29,9 +29,10 @@ enum Work {
 }
 
 impl Work {
-    fn time(&self, root: &Path) -> f64 {
+    /// Seconds that it takes, by the clock and of processors.
+    fn time(&self, root: &Path) -> (f64, f64) {
         let inside = |dir: &Path| root.join(dir.strip_prefix("/").unwrap_or(dir));
-        let start = Instant::now();
+        let (start, before) = (Instant::now(), processor_time());
         match self {
             Work::Find(dir) => {
                 quiet(Command::new("find").arg(inside(dir)).args(["-xdev", "-size", "+0"]))
@@ -43,8 +44,36 @@ impl Work {
                 quiet(Command::new(&words[0]).args(&words[1..]));
             }
         }
-        start.elapsed().as_secs_f64()
+        (start.elapsed().as_secs_f64(), processor_time() - before)
     }
+}
+
+/// Processor time that this process and its children have used, but for threads of the class
+/// `SCHED_IDLE`, in seconds.
+fn processor_time() -> f64 {
+    let ticks = |stat: String| -> u64 {
+        let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+        let fields: Vec<&str> = fields.split_ascii_whitespace().collect();
+        // utime, stime; policy is field 41 of proc(5).
+        let policy: u32 = fields[38].parse().unwrap_or(0);
+        if policy == 5 { 0 } else { [11, 12].iter().map(|at| number(fields[*at])).sum() }
+    };
+    let number_of_children = |stat: String| -> u64 {
+        let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+        let fields: Vec<&str> = fields.split_ascii_whitespace().collect();
+        [13, 14].iter().map(|at| number(fields[*at])).sum()
+    };
+    let threads = fs::read_dir("/proc/self/task").expect("the threads").flatten();
+    let own: u64 = threads
+        .filter_map(|thread| fs::read_to_string(thread.path().join("stat")).ok())
+        .map(ticks)
+        .sum();
+    let children = number_of_children(fs::read_to_string("/proc/self/stat").expect("proc"));
+    (own + children) as f64 / 100.0
+}
+
+fn number(field: &str) -> u64 {
+    field.parse().unwrap_or(0)
 }
 
 fn quiet(command: &mut Command) {
@@ -84,13 +113,13 @@ fn main() {
     let mut ratios = [Vec::new(), Vec::new()];
     for _ in 0..rounds {
         std::thread::sleep(std::time::Duration::from_millis(1500));
-        let native = work.time(Path::new("/"));
+        let (native, native_cpu) = work.time(Path::new("/"));
         let mut lab = Lab::new();
         lab.overlay = overlay.clone();
         let hidden = vec![lab.dir.path().to_owned()];
         let spec = CaptureSpec { hidden, threads, prefetch, ..CaptureSpec::default() };
         let inside = work.clone();
-        let (captured, (first, second)) =
+        let (captured, ((first, first_cpu), (second, _))) =
             lab.run(spec, move |root| (inside.time(root), inside.time(root)));
         ratios[0].push(first / native);
         ratios[1].push(second / native);
@@ -102,7 +131,7 @@ fn main() {
         let validated = start.elapsed().as_secs_f64();
         let stats = captured.workset.stats();
         println!(
-            "native {native:.3} s, first {first:.3} s ({:.2}x), second {second:.3} s ({:.2}x); \
+            "native {native:.3} s (processors {native_cpu:.2}), first {first:.3} s ({:.2}x, processors {first_cpu:.2}), second {second:.3} s ({:.2}x); \
              {}; {} objects, {} names, {:.0} bytes each; validated in {validated:.3} s, {} conflicts{}",
             first / native,
             second / native,

@@ -33,6 +33,8 @@ pub struct Captured {
 
 impl Capture {
     /// Starts to answer requests on `fuse`, an open `/dev/fuse` that is mounted, or about to be.
+    /// Whoever mounts it closes every other copy of the descriptor then: the kernel ends the
+    /// connection, and wakes who waits for it, when the last one is closed.
     ///
     /// The threads see the mounts of the calling thread: that must not be the name space in which
     /// the view is mounted. The process ignores `SIGIO` from then on.
@@ -69,11 +71,12 @@ impl Capture {
     }
 
     /// Ends the capture, after the view was unmounted or its processes are gone, and gives what
-    /// was captured. Whoever still waits for an answer gets `ECONNABORTED`; a worker that waits
-    /// for a disk finishes first.
+    /// was captured. Whoever still waits for an answer gets `ECONNABORTED`, once no other copy of
+    /// the device's descriptor is open. Takes at most some ten seconds.
     ///
     /// # Errors
-    /// If a worker panicked: the workset may miss what was read then.
+    /// If a worker panicked, so that the workset may miss what was read, or if one does not come
+    /// back from a call to the stable system.
     pub fn stop(mut self) -> Result<Captured> {
         self.workers.stop()?;
         let Capture { workers, mirror } = self;

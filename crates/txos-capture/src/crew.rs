@@ -32,6 +32,8 @@ const SLOW: Duration = Duration::from_micros(300);
 const QUICK_IN_A_ROW: u32 = 512;
 /// How often the leader is looked after.
 const WATCH: Duration = Duration::from_millis(10);
+/// How long an answer may take when all is to end.
+const LAST_ANSWER: Duration = Duration::from_secs(10);
 /// How often a worker looks for the mount that is about to be made.
 const MOUNT_POLL: Duration = Duration::from_micros(50);
 
@@ -83,17 +85,25 @@ impl Workers {
         Ok(workers)
     }
 
-    /// Ends all workers. A worker that is in the middle of an answer finishes it.
+    /// Ends all workers. A worker that is in the middle of an answer finishes it; one that does not
+    /// come back from a call is left behind.
     ///
     /// # Errors
-    /// If one panicked.
+    /// If one panicked or was left behind.
     pub(crate) fn stop(&mut self) -> Result<()> {
         self.crew.stopping.store(true, Ordering::Release);
         self.crew.changed.notify_all();
+        let deadline = Instant::now() + LAST_ANSWER;
+        let mut stuck = 0;
         for thread in self.threads.drain(..) {
-            if nudge::until_ended(thread).is_err() {
-                self.crew.failed.store(true, Ordering::Release);
+            match nudge::until_ended(thread, deadline) {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) => self.crew.failed.store(true, Ordering::Release),
+                Err(_) => stuck += 1,
             }
+        }
+        if stuck > 0 {
+            return Err(CaptureError::Stuck { threads: stuck, seconds: LAST_ANSWER.as_secs() });
         }
         if self.crew.failed.load(Ordering::Acquire) { Err(CaptureError::Panicked) } else { Ok(()) }
     }

@@ -20,6 +20,17 @@ pub enum CaptureError {
     /// A worker thread could not be started.
     #[error("cannot start a capture thread: {0}; raise the limit of processes (ulimit -u)")]
     Thread(std::io::Error),
+    /// Worker threads did not come back from reading the stable system.
+    #[error(
+        "{threads} capture threads still wait for the stable system after {seconds} s; \
+         look for a file system that does not answer"
+    )]
+    Stuck {
+        /// How many.
+        threads: usize,
+        /// For how long they were waited for.
+        seconds: u64,
+    },
     /// A worker thread panicked; what it captured may be incomplete.
     #[error("a capture thread failed; the transaction cannot be committed")]
     Panicked,

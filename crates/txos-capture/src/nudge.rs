@@ -13,7 +13,7 @@ use std::{
     ptr,
     sync::Once,
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// Between two nudges: a signal that comes just before the call begins is lost on it.
@@ -50,14 +50,21 @@ pub(crate) fn allow() {
     }
 }
 
-/// Nudges a thread until it has ended, and gives its result.
-pub(crate) fn until_ended<T>(thread: JoinHandle<T>) -> thread::Result<T> {
+/// Nudges a thread until it has ended, and gives its result; gives the thread back if it has not
+/// ended by `deadline`.
+pub(crate) fn until_ended<T>(
+    thread: JoinHandle<T>,
+    deadline: Instant,
+) -> Result<thread::Result<T>, JoinHandle<T>> {
     while !thread.is_finished() {
+        if Instant::now() >= deadline {
+            return Err(thread);
+        }
         // SAFETY: the thread is not joined yet, so that its id is valid, also if it has just ended.
         unsafe { libc::pthread_kill(thread.as_pthread_t(), signal()) };
         thread::park_timeout(PATIENCE);
     }
-    thread.join()
+    Ok(thread.join())
 }
 
 #[cfg(test)]
@@ -74,6 +81,22 @@ mod tests {
             allow();
             rustix::io::read(input.as_fd(), &mut [0; 1])
         });
-        assert_eq!(until_ended(thread).unwrap(), Err(rustix::io::Errno::INTR));
+        let soon = Instant::now() + Duration::from_secs(10);
+        let ended = until_ended(thread, soon).expect("it ends").unwrap();
+        assert_eq!(ended, Err(rustix::io::Errno::INTR));
+    }
+
+    #[test]
+    fn a_thread_that_does_not_listen_is_given_back() {
+        install();
+        let (stop, stopped) = std::sync::mpsc::channel::<()>();
+        let thread = thread::spawn(move || {
+            allow();
+            stopped.recv()
+        });
+        let soon = Instant::now() + Duration::from_millis(20);
+        let thread = until_ended(thread, soon).expect_err("it does not end");
+        drop(stop);
+        assert!(thread.join().unwrap().is_err());
     }
 }

@@ -4,7 +4,8 @@ use txos_core::Conflict;
 
 use crate::IdMap;
 
-/// Called once, from a worker thread, when the transaction has lost.
+/// Called once, from a worker thread, when the transaction has lost. It returns quickly: whoever
+/// touched the object waits for it. It does not stop the capture.
 pub type OnDoom = Arc<dyn Fn(&Conflict) + Send + Sync>;
 
 /// What is captured, and how.
