@@ -11,6 +11,7 @@
 //! - Nothing is guessed in silence: where the layer does not prove what happened, a note says what
 //!   was assumed.
 
+mod anonymous;
 mod change;
 pub(crate) mod content;
 mod draft;

@@ -10,7 +10,7 @@ use txos_core::{Attrs, FileKind, ObjectId};
 use txos_host::{attrs_at, read_listing, read_xattrs_at};
 
 use super::{
-    Delta,
+    Delta, anonymous,
     change::{Change, ChangeKind},
     draft::{Draft, DraftPut, DraftWrite, Shadow},
     expand::{Gone, expand},
@@ -29,7 +29,7 @@ use crate::{
 pub(super) fn resolve(
     reader: &Reader<'_>,
     layer: &Layer,
-    walk: Walk,
+    mut walk: Walk,
     delta: &mut Delta,
 ) -> Result<()> {
     let moved: BTreeMap<PathBuf, PathBuf> = walk
@@ -40,7 +40,8 @@ pub(super) fn resolve(
             _ => None,
         })
         .collect();
-    let (gone, emptied) = expand(reader, &walk.hidden, &moved)?;
+    let (mut gone, emptied) = expand(reader, &walk.hidden, &moved)?;
+    anonymous::tell(&mut walk, &mut gone);
     let mut by_id: HashMap<ObjectId, Vec<PathBuf>> = HashMap::new();
     for (path, attrs) in gone.iter().filter(|(_, attrs)| attrs.kind != FileKind::Dir) {
         by_id.entry(attrs.id).or_default().push(path.clone());
@@ -138,10 +139,7 @@ impl Node {
     /// For a copy of a stable object that is no directory: the stable name that still binds it.
     fn kept(&self) -> Option<&Path> {
         let (base, host) = (self.base.as_deref()?, self.host.as_ref()?);
-        let same = match &self.origin {
-            Some(origin) => origin.attrs.id == host.id,
-            None => host.kind == self.attrs.kind,
-        };
+        let same = self.origin.as_ref().is_some_and(|origin| origin.attrs.id == host.id);
         same.then_some(base)
     }
 }
@@ -232,12 +230,7 @@ impl Resolver<'_> {
     }
 
     fn group<'n>(&mut self, names: Vec<&'n Node>) -> Group<'n> {
-        let kept = names.iter().find(|node| node.kept().is_some());
-        let id = match (&names[0].origin, kept) {
-            (Some(origin), _) => Some(origin.attrs.id),
-            (None, Some(kept)) => kept.host.map(|host| host.id),
-            (None, None) => None,
-        };
+        let id = names[0].origin.as_ref().map(|origin| origin.attrs.id);
         let added = names.iter().filter(|node| node.kept().is_none()).count();
         let mut sources = Vec::new();
         if let Some(gone) = id.and_then(|id| self.by_id.get_mut(&id)) {
@@ -256,9 +249,6 @@ impl Resolver<'_> {
         };
         let first = names[0];
         let kept = names.iter().copied().find(|node| node.kept().is_some());
-        if let (None, Some(kept)) = (&first.origin, kept) {
-            self.note_assumption(kept);
-        }
         let anchor = match (kept.and_then(Node::kept), sources.first()) {
             (Some(kept), _) => kept.to_owned(),
             (None, Some(source)) => source.clone(),
@@ -320,8 +310,7 @@ impl Resolver<'_> {
         self.change(&node.rel, ChangeKind::Linked { to }, node.attrs.kind);
     }
 
-    /// A copy whose origin the overlay did not name and that is under no stable name of its type:
-    /// renamed from somewhere, but nothing says from where. The copy itself takes the place.
+    /// A copy of which nothing tells the original takes the place itself.
     fn anonymous(&mut self, names: &[&Node]) -> Result<()> {
         for node in names {
             self.fresh(node);
@@ -330,20 +319,9 @@ impl Resolver<'_> {
         let path = shown(&self.path(&names[0].rel));
         self.delta.notes.push(format!(
             "{path}: renamed or linked from a file that could not be told; \
-             it becomes a file of its own, and other hard links of it keep the old content"
+             it becomes a file of its own"
         ));
         Ok(())
-    }
-
-    fn note_assumption(&mut self, node: &Node) {
-        let kind = node.attrs.kind;
-        let others = self.gone.values().any(|attrs| attrs.kind == kind);
-        if others && node.marks.origin == Some(OriginMark::Anonymous) {
-            let path = shown(&self.path(&node.rel));
-            self.delta.notes.push(format!(
-                "{path}: taken as changed in place, though another file may have been renamed to it"
-            ));
-        }
     }
 
     /// A stable name of a copied-up object that the layer does not mention.

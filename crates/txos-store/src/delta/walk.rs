@@ -278,8 +278,8 @@ impl Node {
             Fate::New | Fate::Moved(_) => false,
             Fate::Copy => match &self.origin {
                 Some(origin) => origin.attrs.id == host.id,
-                // Which object it was is not recorded: see `resolve`.
-                None => host.kind == self.attrs.kind,
+                // Which object it was is not recorded: see `anonymous`.
+                None => true,
             },
         }
     }

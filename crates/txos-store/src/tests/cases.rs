@@ -470,3 +470,41 @@ fn text_and_json_for_people() {
     assert_eq!(first["change"], "renamed");
     assert_eq!(first["from"], "/dir/b");
 }
+
+/// Without named origins: what can be told from names, sizes and times alone.
+#[test]
+fn a_users_view() {
+    if !able() {
+        return;
+    }
+    let cases: &[Case] = &[
+        ("changed in place", |root| {
+            fs::write(root.join("file"), "other").unwrap();
+            chmod(&root.join("dir/a"), 0o600);
+            chmod(&root.join("dir"), 0o700);
+            fs::remove_file(root.join("dir/b")).unwrap();
+        }),
+        ("made, replaced, removed", |root| {
+            fs::create_dir_all(root.join("n/m")).unwrap();
+            fs::write(root.join("n/m/f"), "f").unwrap();
+            fs::write(root.join("t"), "t").unwrap();
+            fs::rename(root.join("t"), root.join("file")).unwrap();
+            fs::remove_dir_all(root.join("dir")).unwrap();
+            fs::create_dir(root.join("dir")).unwrap();
+        }),
+        ("renamed", |root| fs::rename(root.join("file"), root.join("n")).unwrap()),
+        ("renamed over another", |root| {
+            fs::rename(root.join("big"), root.join("file")).unwrap();
+        }),
+        ("exchanged", |root| exchange(&root.join("big"), &root.join("file"))),
+        ("linked", |root| {
+            fs::hard_link(root.join("file"), root.join("also")).unwrap();
+            fs::hard_link(root.join("big"), root.join("zz")).unwrap();
+        }),
+    ];
+    for (name, act) in cases {
+        eprintln!("{name}");
+        let delta = World::user(basic).check(act);
+        assert_eq!(delta.notes, [""; 0]);
+    }
+}

@@ -8,7 +8,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, CWD, Timespec, Timestamps, utimensat},
+    fs::{AtFlags, CWD, Timespec, Timestamps, XattrFlags, utimensat},
     mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_change, unmount},
     thread::UnshareFlags,
 };
@@ -29,7 +29,7 @@ pub(super) struct World {
     pub native: PathBuf,
     pub state: StateDir,
     pub options: MountOptions,
-    _state_dir: tempfile::TempDir,
+    state_dir: tempfile::TempDir,
 }
 
 #[derive(Clone, Copy)]
@@ -38,6 +38,9 @@ pub(super) struct MountOptions(pub &'static str);
 pub(super) const FULL: MountOptions = MountOptions("redirect_dir=on,index=on,metacopy=on,xino=off");
 pub(super) const NO_METACOPY: MountOptions =
     MountOptions("redirect_dir=on,index=on,metacopy=off,xino=off");
+
+/// As a view of an ordinary user is mounted.
+pub(super) const USER: MountOptions = MountOptions("userxattr");
 
 /// Whether overlays can be mounted here; says why not.
 pub(super) fn able() -> bool {
@@ -68,6 +71,15 @@ impl World {
         Self::with_state_in(setup, Path::new("/dev/shm"))
     }
 
+    /// The same, as an ordinary user has it.
+    pub(super) fn user(setup: impl Fn(&Path)) -> World {
+        let mut world = Self::new(setup);
+        let path = world.state_dir.path().join("user");
+        world.state = StateDir::open(path, Privilege::User).unwrap();
+        world.options = USER;
+        world
+    }
+
     fn with_state_in(setup: impl Fn(&Path), above: &Path) -> World {
         let dir = tempfile::tempdir().unwrap();
         let (host, native) = (dir.path().join("host"), dir.path().join("native"));
@@ -78,7 +90,7 @@ impl World {
         }
         let state_dir = tempfile::tempdir_in(above).unwrap();
         let state = StateDir::open(state_dir.path().join("state"), Privilege::Root).unwrap();
-        World { dir, host, native, state, options: FULL, _state_dir: state_dir }
+        World { dir, host, native, state, options: FULL, state_dir }
     }
 
     pub(super) fn inodes(&self) -> Inodes {
@@ -112,12 +124,15 @@ impl World {
             act(&view);
             unmount(&view, UnmountFlags::empty()).unwrap();
         });
+        if self.options.0 == USER.0 {
+            forget_origins(&layer.upper);
+        }
         tx
     }
 
     pub(super) fn extract(&self, tx: &TxDir, origins: &Inodes) -> Result<Delta> {
         let tree = Tree::open(&self.host).unwrap();
-        let options = ExtractOptions::new(Privilege::Root, tx.meta.started);
+        let options = ExtractOptions::new(self.state.privilege(), tx.meta.started);
         Delta::extract(&tx.meta.layers, &tree, origins, &options)
     }
 
@@ -142,6 +157,16 @@ impl World {
         same(&host_before, &host_after, &native_before, &native_after);
         assert_eq!(fs::read_dir(self.state.path().join("tx")).unwrap().count(), 0);
         shown
+    }
+}
+
+/// Over a FUSE in a user namespace the overlay notes no file handles.
+fn forget_origins(upper: &Path) {
+    for (path, item) in scan(upper) {
+        let name = c"user.overlay.origin";
+        if item.xattrs.contains_key(name) {
+            rustix::fs::lsetxattr(upper.join(path), name, b"", XattrFlags::empty()).unwrap();
+        }
     }
 }
 

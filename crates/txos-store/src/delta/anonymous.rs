@@ -1,0 +1,81 @@
+//! Copies whose origin the overlay did not name.
+//!
+//! In a view of an ordinary user the overlay notes that an object was copied up, but not from
+//! which. There it renames no directory, and notes nothing on a copy of a file with several names.
+//! So such a copy is of a file with one name: the one whose name it covers, or one that is gone.
+//! Which of the two is told by what a rename leaves as it was: size, owner, mode, and the time of
+//! the last change to the nanosecond. Where that proves nothing, the covered file counts as
+//! changed in place; where none is covered, the copy becomes a file of its own, and a note says so.
+
+use std::collections::HashMap;
+
+use txos_core::{Attrs, FileKind, Origin};
+
+use super::{
+    expand::Gone,
+    walk::{Fate, Node, Walk},
+};
+
+/// Gives each copy without a named origin the one that can be told.
+pub(super) fn tell(walk: &mut Walk, gone: &mut Gone) {
+    let mut known: HashMap<(u64, u64), Origin> = HashMap::new();
+    // Files that may have been renamed: those that are gone, and those that copies cover.
+    let mut candidates = gone.clone();
+    candidates.extend(walk.nodes.iter().filter_map(|node| {
+        let anonymous = node.fate == Fate::Copy && node.origin.is_none();
+        let host = node.host.filter(|host| anonymous && !renamed(host, &node.attrs))?;
+        Some((node.base.clone()?, host))
+    }));
+    // Names that cover a file first: a further name of the same copy follows them.
+    for covering in [true, false] {
+        for node in walk.nodes.iter_mut() {
+            if node.fate != Fate::Copy || node.origin.is_some() || node.host.is_some() != covering {
+                continue;
+            }
+            let object = (node.attrs.id.dev, node.attrs.id.ino);
+            let origin = match known.get(&object) {
+                Some(origin) => Some(origin.clone()),
+                None => find(node, &candidates, &known),
+            };
+            let stays = origin.as_ref().is_some_and(|origin| covers(node, origin));
+            if let (false, Some(base), Some(host)) = (stays, &node.base, node.host) {
+                gone.insert(base.clone(), host);
+                walk.hidden.push((base.clone(), host));
+            }
+            if let Some(origin) = &origin {
+                known.insert(object, origin.clone());
+            }
+            node.origin = origin;
+        }
+    }
+}
+
+fn find(node: &Node, candidates: &Gone, known: &HashMap<(u64, u64), Origin>) -> Option<Origin> {
+    let taken = |attrs: &Attrs| known.values().any(|origin| origin.attrs.id == attrs.id);
+    let own = (node.host)
+        .filter(|host| host.kind == node.attrs.kind && host.nlink == 1 && !taken(host))
+        .and_then(|host| Some(Origin { attrs: host, path: node.base.clone()? }));
+    match own {
+        Some(own) if renamed(&own.attrs, &node.attrs) => Some(own),
+        own => candidates
+            .iter()
+            .find(|(_, attrs)| renamed(attrs, &node.attrs) && !taken(attrs))
+            .map(|(path, attrs)| Origin { attrs: *attrs, path: path.clone() })
+            .or(own),
+    }
+}
+
+fn covers(node: &Node, origin: &Origin) -> bool {
+    node.host.is_some_and(|host| host.id == origin.attrs.id)
+}
+
+/// Whether the stable file `then` may be what the copy `now` was before it was renamed.
+fn renamed(then: &Attrs, now: &Attrs) -> bool {
+    then.kind == now.kind
+        && then.kind != FileKind::Dir
+        && then.nlink == 1
+        && then.size == now.size
+        && then.mtime == now.mtime
+        && then.perm == now.perm
+        && (then.uid, then.gid) == (now.uid, now.gid)
+}
