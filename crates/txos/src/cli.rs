@@ -4,7 +4,9 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::{Parser, Subcommand};
 
-use crate::verbs::{abort, commit, diff, doctor, enter, log, ps, recover, run, show};
+use crate::verbs::{
+    abort, commit, completions, diff, doctor, enter, log, ps, recover, run, show, syscalls,
+};
 
 /// System transactions for stock Linux: any command, unmodified, as one ACID transaction.
 #[derive(Debug, Parser)]
@@ -39,6 +41,10 @@ pub enum Verb {
     Recover(recover::Args),
     /// Say what this machine grants and what isolation follows
     Doctor(doctor::Args),
+    /// Say what becomes of each system call inside a transaction
+    Syscalls(syscalls::Args),
+    /// Print a completion script for a shell
+    Completions(completions::Args),
     #[command(name = "__enter", hide = true)]
     Enter(enter::Args),
 }

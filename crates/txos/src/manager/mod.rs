@@ -23,6 +23,7 @@ pub mod kept;
 mod options;
 mod report;
 mod services;
+mod setup;
 mod signals;
 mod space;
 mod transaction;

@@ -5,6 +5,7 @@ use std::{
     fs::{File, OpenOptions},
     io::Write,
     path::PathBuf,
+    time::Duration,
 };
 
 use anyhow::{Context, Result};
@@ -13,6 +14,7 @@ use txos_core::{Conflict, TxId};
 use txos_effects::{services::ServiceOutcome, supervisor::EffectsReport};
 use txos_store::{Change, ChangeKind};
 
+use super::Options;
 use crate::text::{colour, count, printable, say, size};
 
 /// The whole report of a transaction (`--json FILE`, `txos show ID`).
@@ -63,6 +65,43 @@ pub struct Report {
     pub stream_errors: Vec<String>,
     /// Seconds, by phase.
     pub seconds: BTreeMap<String, f64>,
+}
+
+impl Report {
+    /// The report of a transaction that begins.
+    pub(super) fn new(id: TxId, options: &Options) -> Report {
+        let lossy = |text: &std::ffi::OsStr| text.to_string_lossy().into_owned();
+        Report {
+            id,
+            command: options.command.iter().map(|word| lossy(word)).collect(),
+            outcome: String::new(),
+            reason: String::new(),
+            exit_status: 0,
+            attempts: 0,
+            durable: options.durable,
+            isolation: "changes by others are detected at commit; others may see an apply half-way"
+                .to_owned(),
+            conflicts: Vec::new(),
+            changes: Vec::new(),
+            text: BTreeMap::new(),
+            notes: Vec::new(),
+            read_objects: 0,
+            relaxed: 0,
+            relaxed_below: options.relax.iter().map(|path| lossy(path.as_os_str())).collect(),
+            workset_bytes: 0,
+            live: options.live.iter().map(|path| lossy(path.as_os_str())).collect(),
+            network: options.allow_net,
+            effects: Default::default(),
+            services: Vec::new(),
+            stream_errors: Vec::new(),
+            seconds: BTreeMap::new(),
+        }
+    }
+
+    /// Adds to the time of a phase.
+    pub(super) fn time(&mut self, phase: &'static str, took: Duration) {
+        *self.seconds.entry(phase.to_owned()).or_default() += took.as_secs_f64();
+    }
 }
 
 /// Where the report goes. Opened before the command runs: a path that cannot be written is found

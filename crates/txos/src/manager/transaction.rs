@@ -1,28 +1,25 @@
 use std::{
-    collections::BTreeMap,
-    path::PathBuf,
     rc::Rc,
     sync::mpsc::{Receiver, Sender, channel},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use anyhow::{Context, Result};
-use txos_capture::{CaptureSpec, IdMap};
-use txos_core::{Conflict, Stamp, TxId};
+use anyhow::Result;
+use txos_core::{Conflict, Stamp};
 use txos_effects::{
-    Policy,
     streams::{Outcome as StreamsOutcome, Outer, Streams, StreamsSpec},
+    supervisor::Locks,
 };
 use txos_host::Tree;
 use txos_store::{ExclusiveLock, LogEntry, Outcome, StateDir, TxDir};
-use txos_view::{Credentials, Layer, ViewSpec, plan_layers};
+use txos_view::Credentials;
 
 use super::{
     Options, Report,
     attempt::{Attempt, Cause, Ended, Event},
     lock_and_recover,
     report::print_conflicts,
-    services::{self, Plants},
+    services::Plants,
     signals::Interrupts,
 };
 use crate::{exit::Exit, state, text::say};
@@ -51,11 +48,13 @@ pub(super) struct Transaction {
     sender: Sender<Event>,
     events: Receiver<Event>,
     began: Instant,
+    /// The locks that members took, held outside until the transaction has ended.
+    locks: Locks,
     /// The helpers in the view of the last attempt.
     pub(super) plants: Plants,
     /// Whether entries may be handed out before they are asked for: not again after a conflict on
     /// nothing but such an entry.
-    prefetch: bool,
+    pub(super) prefetch: bool,
 }
 
 /// What is to happen after an attempt.
@@ -95,6 +94,7 @@ impl Transaction {
             began: Instant::now(),
             prefetch: true,
             plants: Plants::default(),
+            locks: Locks::default(),
             options,
             state: Rc::new(state),
             lock,
@@ -155,6 +155,7 @@ impl Transaction {
                 deadline,
                 max_bytes: self.options.max_bytes,
                 linger: self.options.linger,
+                locks: self.locks.clone(),
                 sender: &self.sender,
                 events: &self.events,
             }
@@ -284,90 +285,6 @@ impl Transaction {
         Ok(())
     }
 
-    fn view(&mut self) -> Result<ViewSpec> {
-        let wanted = self.wanted();
-        let tree = Tree::open("/")?;
-        let credentials = self.credentials;
-        let dir = self.dir();
-        let scaffold = dir.path().join("view");
-        make_dir_if_absent(&scaffold)?;
-        let requests = dir.path().join("requests");
-        std::fs::write(&requests, [])
-            .with_context(|| format!("cannot make {}", requests.display()))?;
-        let mut layers = Vec::new();
-        for planned in plan_layers(credentials, &wanted)? {
-            let mut layer: Layer = planned.layer;
-            if planned.writable {
-                let made = dir.add_layer(&tree, &layer.point)?;
-                layer.upper = Some(made.upper.clone());
-                layer.work = Some(made.work.clone());
-            }
-            layers.push(layer);
-        }
-        dir.save()?;
-        let (plants, originals) = match credentials {
-            Credentials::Privileged => services::plan(),
-            // An ordinary user controls no services.
-            Credentials::User { .. } => Default::default(),
-        };
-        Ok(ViewSpec {
-            credentials: self.credentials,
-            scaffold,
-            layers,
-            trees: self.options.trees.clone(),
-            live: self.options.live.clone(),
-            private_network: !self.options.allow_net,
-            devices_guarded: self.credentials == Credentials::Privileged,
-            program: std::env::current_exe().context("cannot find the txos program")?,
-            helpers: plants.iter().map(|plant| plant.helper.clone()).collect(),
-            plants,
-            originals,
-            requests,
-            directory: std::env::current_dir()
-                .context("the working directory does not exist: change to another")?,
-            terminal: [false; 3],
-            pass_fds: self.options.pass_fds.clone(),
-            command: self.options.command.clone(),
-        })
-    }
-
-    /// Where an ordinary user is likely to write; see [`plan_layers`].
-    fn wanted(&self) -> Vec<PathBuf> {
-        let variable = |name| std::env::var_os(name).map(PathBuf::from);
-        let mut wanted: Vec<PathBuf> = ["HOME", "TMPDIR", "XDG_RUNTIME_DIR"]
-            .into_iter()
-            .filter_map(variable)
-            .filter(|path| path.is_absolute())
-            .collect();
-        wanted.extend(std::env::current_dir().ok());
-        wanted.extend(["/tmp", "/var/tmp"].map(PathBuf::from));
-        wanted.extend(self.options.trees.iter().cloned());
-        wanted
-    }
-
-    fn policy(&self) -> Policy {
-        Policy { on_unsupported: self.options.on_unsupported, allow_net: self.options.allow_net }
-    }
-
-    fn capture(&self) -> CaptureSpec {
-        let map = |id: Option<u32>| match id {
-            Some(id) => IdMap::parse(&format!("{id} {id} 1")).unwrap_or_else(IdMap::identity),
-            None => IdMap::identity(),
-        };
-        let (uid, gid) = match self.credentials {
-            Credentials::Privileged => (None, None),
-            Credentials::User { uid, gid } => (Some(uid), Some(gid)),
-        };
-        CaptureSpec {
-            hidden: vec![PathBuf::from(self.state.path())],
-            relax: self.options.relax.clone(),
-            prefetch: self.prefetch,
-            uids: map(uid),
-            gids: map(gid),
-            ..CaptureSpec::default()
-        }
-    }
-
     fn log(&self) -> Result<()> {
         let outcome = match self.report.outcome.as_str() {
             "committed" => Outcome::Committed,
@@ -394,52 +311,8 @@ fn pause(number: u32) -> Duration {
     FIRST_PAUSE.saturating_mul(1 << number.min(10)).min(LONGEST_PAUSE)
 }
 
-fn make_dir_if_absent(path: &std::path::Path) -> Result<()> {
-    match std::fs::create_dir(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
-            Err(error).with_context(|| format!("cannot make the directory {}", path.display()))
-        }
-        _ => Ok(()),
-    }
-}
-
 /// Now, in milliseconds since 1970.
 pub(super) fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
-
-impl Report {
-    fn new(id: TxId, options: &Options) -> Report {
-        let lossy = |text: &std::ffi::OsStr| text.to_string_lossy().into_owned();
-        Report {
-            id,
-            command: options.command.iter().map(|word| lossy(word)).collect(),
-            outcome: String::new(),
-            reason: String::new(),
-            exit_status: 0,
-            attempts: 0,
-            durable: options.durable,
-            isolation: "changes by others are detected at commit; others may see an apply half-way"
-                .to_owned(),
-            conflicts: Vec::new(),
-            changes: Vec::new(),
-            text: BTreeMap::new(),
-            notes: Vec::new(),
-            read_objects: 0,
-            relaxed: 0,
-            relaxed_below: options.relax.iter().map(|path| lossy(path.as_os_str())).collect(),
-            workset_bytes: 0,
-            live: options.live.iter().map(|path| lossy(path.as_os_str())).collect(),
-            network: options.allow_net,
-            effects: Default::default(),
-            services: Vec::new(),
-            stream_errors: Vec::new(),
-            seconds: BTreeMap::new(),
-        }
-    }
-
-    pub(super) fn time(&mut self, phase: &'static str, took: Duration) {
-        *self.seconds.entry(phase.to_owned()).or_default() += took.as_secs_f64();
-    }
 }

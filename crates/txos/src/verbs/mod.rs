@@ -2,6 +2,7 @@
 
 pub mod abort;
 pub mod commit;
+pub mod completions;
 pub mod diff;
 pub mod doctor;
 pub mod enter;
@@ -11,6 +12,7 @@ pub mod ps;
 pub mod recover;
 pub mod run;
 pub mod show;
+pub mod syscalls;
 
 use std::{fmt, io::Write};
 
@@ -30,6 +32,8 @@ pub fn dispatch(verb: Verb) -> Result<Exit> {
         Verb::Log(args) => log::run(args),
         Verb::Recover(args) => recover::run(args),
         Verb::Doctor(args) => doctor::run(args),
+        Verb::Syscalls(args) => syscalls::run(args),
+        Verb::Completions(args) => completions::run(args),
         Verb::Enter(args) => enter::run(args),
     }
 }

@@ -1,0 +1,109 @@
+//! What an attempt needs: its view, its filter, its capture.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use txos_capture::{CaptureSpec, IdMap};
+use txos_effects::Policy;
+use txos_host::Tree;
+use txos_view::{Credentials, Layer, ViewSpec, plan_layers};
+
+use super::{services, transaction::Transaction};
+
+impl Transaction {
+    /// The view of the next attempt, with fresh layers.
+    pub(super) fn view(&mut self) -> Result<ViewSpec> {
+        let wanted = self.wanted();
+        let tree = Tree::open("/")?;
+        let credentials = self.credentials;
+        let dir = self.dir();
+        let scaffold = dir.path().join("view");
+        make_dir_if_absent(&scaffold)?;
+        let requests = dir.path().join("requests");
+        std::fs::write(&requests, [])
+            .with_context(|| format!("cannot make {}", requests.display()))?;
+        let mut layers = Vec::new();
+        for planned in plan_layers(credentials, &wanted)? {
+            let mut layer: Layer = planned.layer;
+            if planned.writable {
+                let made = dir.add_layer(&tree, &layer.point)?;
+                layer.upper = Some(made.upper.clone());
+                layer.work = Some(made.work.clone());
+            }
+            layers.push(layer);
+        }
+        dir.save()?;
+        let (plants, originals) = match credentials {
+            Credentials::Privileged => services::plan(),
+            // An ordinary user controls no services.
+            Credentials::User { .. } => Default::default(),
+        };
+        Ok(ViewSpec {
+            credentials: self.credentials,
+            scaffold,
+            layers,
+            trees: self.options.trees.clone(),
+            live: self.options.live.clone(),
+            private_network: !self.options.allow_net,
+            devices_guarded: self.credentials == Credentials::Privileged,
+            program: std::env::current_exe().context("cannot find the txos program")?,
+            helpers: plants.iter().map(|plant| plant.helper.clone()).collect(),
+            plants,
+            originals,
+            requests,
+            directory: std::env::current_dir()
+                .context("the working directory does not exist: change to another")?,
+            terminal: [false; 3],
+            pass_fds: self.options.pass_fds.clone(),
+            command: self.options.command.clone(),
+        })
+    }
+
+    /// Where an ordinary user is likely to write; see [`plan_layers`].
+    fn wanted(&self) -> Vec<PathBuf> {
+        let variable = |name| std::env::var_os(name).map(PathBuf::from);
+        let mut wanted: Vec<PathBuf> = ["HOME", "TMPDIR", "XDG_RUNTIME_DIR"]
+            .into_iter()
+            .filter_map(variable)
+            .filter(|path| path.is_absolute())
+            .collect();
+        wanted.extend(std::env::current_dir().ok());
+        wanted.extend(["/tmp", "/var/tmp"].map(PathBuf::from));
+        wanted.extend(self.options.trees.iter().cloned());
+        wanted
+    }
+
+    /// What the system call filter lets through.
+    pub(super) fn policy(&self) -> Policy {
+        Policy { on_unsupported: self.options.on_unsupported, allow_net: self.options.allow_net }
+    }
+
+    /// What is captured, and how.
+    pub(super) fn capture(&self) -> CaptureSpec {
+        let map = |id: Option<u32>| match id {
+            Some(id) => IdMap::parse(&format!("{id} {id} 1")).unwrap_or_else(IdMap::identity),
+            None => IdMap::identity(),
+        };
+        let (uid, gid) = match self.credentials {
+            Credentials::Privileged => (None, None),
+            Credentials::User { uid, gid } => (Some(uid), Some(gid)),
+        };
+        CaptureSpec {
+            hidden: vec![PathBuf::from(self.state.path())],
+            relax: self.options.relax.clone(),
+            prefetch: self.prefetch,
+            uids: map(uid),
+            gids: map(gid),
+            ..CaptureSpec::default()
+        }
+    }
+}
+
+fn make_dir_if_absent(path: &std::path::Path) -> Result<()> {
+    match std::fs::create_dir(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+            Err(error).with_context(|| format!("cannot make the directory {}", path.display()))
+        }
+        _ => Ok(()),
+    }
+}
