@@ -6,10 +6,10 @@
 //! was not yet.
 
 use crate::cell::TCell;
-use crate::core::{Acquired, Policy};
 use crate::engine::{Instructions, Stm};
 use crate::lock::CxLock;
 use crate::machine::{Action, Admission, Event, LockState, Manager, Step, Waiting, step};
+use crate::raw::{Acquired, Policy};
 use crate::restart::Reason;
 use crate::section::Running;
 
@@ -54,7 +54,7 @@ impl<'l> Game<'l> {
             }
             (Player::Holder, Event::End) => {
                 assert_eq!(expected.action, Action::Leave);
-                self.lock.core.release::<Stm>();
+                self.lock.raw.release::<Stm>();
                 self.state = expected.next;
                 Player::Outside
             }
@@ -76,12 +76,12 @@ impl<'l> Game<'l> {
         let mut running = Running::default();
         if expected.action == Action::Wait {
             Stm::begin(&mut running.tx).expect("software always begins");
-            let entered = Stm::subscribe(&mut running.tx, &self.lock.core.word);
+            let entered = Stm::subscribe(&mut running.tx, &self.lock.raw.word);
             assert_eq!(entered, Ok(false), "entered a held lock");
             return Player::Outside;
         }
         assert_eq!(expected.action, Action::Proceed);
-        running.begin(&self.lock.core).expect("nothing read yet");
+        running.begin(&self.lock.raw).expect("nothing read yet");
         Stm::write(&mut running.tx, &self.cells[player].slot, 1).expect("still alive");
         self.state = expected.next;
         Player::Inside(running)
@@ -89,7 +89,7 @@ impl<'l> Game<'l> {
 
     fn exclusive(&mut self, expected: Step) -> Player<'l> {
         let doomed = self.doomed();
-        match (self.lock.core.try_acquire::<Stm>(0), expected.action) {
+        match (self.lock.raw.try_acquire::<Stm>(0), expected.action) {
             // The lock counts those who were restarted until they know it, and so may wait longer.
             (Acquired::Transactions, Action::Proceed) if doomed > 0 => return Player::Outside,
             (Acquired::Transactions, Action::Wait) => return Player::Outside,
@@ -128,7 +128,7 @@ impl<'l> Game<'l> {
     }
 
     fn compare(&self) {
-        let seen = self.lock.core.state::<Stm>(self.lock.core.word.load());
+        let seen = self.lock.raw.state::<Stm>(self.lock.raw.word.load());
         let expected = match (self.manager, self.state, self.doomed()) {
             (_, LockState::Exclusive, _) => LockState::Exclusive,
             // Who is inside is counted only where the manager needs it.

@@ -26,7 +26,7 @@ impl<'c, E: Engine> Exclusive<'c, E> {
     /// For a lock that this thread has just acquired.
     #[inline]
     pub(crate) fn new(lock: &'c CxLock<E>) -> Self {
-        modes::with(|stack| stack.push(lock.core.id(), Mode::Exclusive));
+        modes::with(|stack| stack.push(lock.raw.id(), Mode::Exclusive));
         Self { lock, held: Cell::new(true), _one_thread: PhantomData }
     }
 
@@ -50,7 +50,7 @@ impl<'c, E: Engine> Exclusive<'c, E> {
         if !self.held.get() {
             return Meaning::Invalid;
         }
-        modes::with(|stack| stack.meaning_of_end(self.lock.core.id()))
+        modes::with(|stack| stack.meaning_of_end(self.lock.raw.id()))
     }
 
     /// Frees the lock, once. Says whether that was within a transaction.
@@ -58,10 +58,10 @@ impl<'c, E: Engine> Exclusive<'c, E> {
     pub(crate) fn give_back(&self) -> bool {
         let held = self.held.replace(false);
         held && {
-            let core = &self.lock.core;
-            let in_transaction = modes::with(|stack| stack.remove(core.id(), Mode::Exclusive));
-            core.release::<E>();
-            core.count(Count::Exclusive);
+            let raw = &self.lock.raw;
+            let in_transaction = modes::with(|stack| stack.remove(raw.id(), Mode::Exclusive));
+            raw.release::<E>();
+            raw.count(Count::Exclusive);
             in_transaction
         }
     }

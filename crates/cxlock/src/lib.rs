@@ -14,8 +14,8 @@
 //!
 //! ## What holds
 //!
-//! 1. A thread that holds a lock exclusively is alone in it: transactions inside restart, and see
-//!    nothing of what it does.
+//! 1. A thread that holds a lock exclusively is alone in it: transactions inside restart (or, if
+//!    they have only read, are ordered before it), and see nothing of what it does.
 //! 2. Sections of the same lock are serializable; what a transaction reads is always one consistent
 //!    state, also when it is doomed.
 //! 3. Nothing that follows [`Section::io`] runs in a transaction.
@@ -27,13 +27,13 @@
 mod cell;
 #[cfg(all(test, not(loom)))]
 mod conformance;
-mod core;
 mod engine;
 mod guard;
 mod lock;
 pub mod machine;
 mod modes;
 mod mutex;
+mod raw;
 mod restart;
 mod section;
 mod stats;
@@ -42,13 +42,13 @@ mod wait;
 mod word;
 
 pub use cell::{TCell, Value};
-pub use core::Policy;
 pub use engine::{
     Attempt, CommitError, Engine, Plain, Prepared, Rtm, RtmSupport, Stm, Transaction, atomically,
 };
 pub use guard::Exclusive;
 pub use lock::CxLock;
 pub use mutex::{CxMutex, CxMutexGuard};
+pub use raw::Policy;
 pub use restart::{Reason, Restart};
 pub use section::Section;
 pub use stats::Stats;

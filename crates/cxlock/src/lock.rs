@@ -11,11 +11,11 @@
 //! restarted is the outermost section (the paper's text; its section 7.4 counts one restart for
 //! each level, which flat nesting makes the same thing done more often).
 
-use crate::core::{Acquired, Core, Policy};
 use crate::engine::{Engine, Rtm};
 use crate::guard::Exclusive;
 use crate::machine::Mode;
 use crate::modes::{self, Entered};
+use crate::raw::{Acquired, Policy, RawLock};
 use crate::restart::Restart;
 use crate::section::Section;
 use crate::stats::{Count, Stats};
@@ -46,7 +46,7 @@ use std::marker::PhantomData;
 /// ```
 #[derive(Debug)]
 pub struct CxLock<E: Engine = Rtm> {
-    pub(crate) core: Core,
+    pub(crate) raw: RawLock,
     _engine: PhantomData<fn() -> E>,
 }
 
@@ -69,21 +69,21 @@ impl<E: Engine> CxLock<E> {
         /// A free lock with another policy.
         #[must_use]
         pub fn with_policy(policy: Policy) -> Self {
-            Self { core: Core::new(policy), _engine: PhantomData }
+            Self { raw: RawLock::new(policy), _engine: PhantomData }
         }
     }
 
     /// The same lock, counting what happens to its sections.
     #[must_use]
     pub fn with_stats(mut self) -> Self {
-        self.core.count_sections();
+        self.raw.count_sections();
         self
     }
 
     /// What happened so far; `None` unless made [with counters](Self::with_stats).
     #[must_use]
     pub fn stats(&self) -> Option<Stats> {
-        self.core.stats()
+        self.raw.stats()
     }
 
     /// Runs `body` as a transaction that excludes nobody but those who hold the lock; run again
@@ -115,7 +115,7 @@ impl<E: Engine> CxLock<E> {
         body: impl FnMut(&mut Section<'c, E>) -> Result<R, Restart>,
     ) -> Option<R> {
         modes::refuse_within_transaction();
-        (!self.core.word.load().is_held()).then(|| self.run(body))
+        (!self.raw.word.load().is_held()).then(|| self.run(body))
     }
 
     /// Takes the lock itself, for sections that always need exclusion.
@@ -134,12 +134,12 @@ impl<E: Engine> CxLock<E> {
     /// If the thread is in a transaction.
     pub fn try_exclusive(&self) -> Option<Exclusive<'_, E>> {
         modes::refuse_within_transaction();
-        (self.core.try_acquire::<E>(0) == Acquired::Yes).then(|| Exclusive::new(self))
+        (self.raw.try_acquire::<E>(0) == Acquired::Yes).then(|| Exclusive::new(self))
     }
 
     #[inline]
     pub(crate) fn take(&self) -> Exclusive<'_, E> {
-        self.core.acquire::<E>();
+        self.raw.acquire::<E>();
         Exclusive::new(self)
     }
 
@@ -160,18 +160,18 @@ impl<E: Engine> CxLock<E> {
         if !E::available() {
             return None;
         }
-        let _entered = Entered::new(self.core.id(), Mode::Optimistic);
+        let _entered = Entered::new(self.raw.id(), Mode::Optimistic);
         let mut section = Section::transaction();
         let mut backoff = Backoff::new();
         loop {
-            self.core.wait_until_free();
+            self.raw.wait_until_free();
             match section.attempt(self, body) {
                 Ok(result) => {
-                    self.core.count(Count::Commit);
+                    self.raw.count(Count::Commit);
                     return Some(result);
                 }
                 Err(reason) => {
-                    self.core.count(Count::Restart(reason));
+                    self.raw.count(Count::Restart(reason));
                     if reason.wants_exclusion() || backoff.losses() >= E::ATTEMPTS {
                         return None;
                     }
@@ -194,7 +194,7 @@ impl<E: Engine> CxLock<E> {
             // from somewhere else runs it again, as it would in a transaction.
             match body(&mut section) {
                 Ok(result) => return result,
-                Err(Restart(reason)) => self.core.count(Count::Restart(reason)),
+                Err(Restart(reason)) => self.raw.count(Count::Restart(reason)),
             }
             backoff.pause();
         }

@@ -10,8 +10,8 @@
 //! transaction is a write of the transaction and is visible at its commit.
 #![allow(unsafe_code)] // the data of a mutex
 
-use crate::core::{Acquired, Core, Policy};
 use crate::engine::{Engine, Instructions, Plain, Rtm, rtm};
+use crate::raw::{Acquired, Policy, RawLock};
 use crate::restart::Reason;
 use crate::stats::{Count, Stats};
 use crate::sync::{AtomicU32, Ordering, const_outside_loom};
@@ -41,7 +41,7 @@ const SKIP: u32 = 16;
 /// ```
 #[derive(Debug)]
 pub struct CxMutex<T: ?Sized> {
-    core: Core,
+    raw: RawLock,
     /// Sections that still don't try hardware.
     skip: AtomicU32,
     data: UnsafeCell<T>,
@@ -58,7 +58,7 @@ impl<T> CxMutex<T> {
         #[must_use]
         pub fn new(data: T) -> Self {
             Self {
-                core: Core::new(Policy::ExclusiveFirst),
+                raw: RawLock::new(Policy::ExclusiveFirst),
                 skip: AtomicU32::new(0),
                 data: UnsafeCell::new(data),
             }
@@ -68,7 +68,7 @@ impl<T> CxMutex<T> {
     /// The same mutex, counting what happens to its sections.
     #[must_use]
     pub fn with_stats(mut self) -> Self {
-        self.core.count_sections();
+        self.raw.count_sections();
         self
     }
 
@@ -96,13 +96,13 @@ impl<T: ?Sized> CxMutex<T> {
             // every transaction the instruction does nothing.
             Rtm::restart(&mut (), Reason::NeedExclusive);
         }
-        self.core.acquire::<Plain>();
+        self.raw.acquire::<Plain>();
         CxMutexGuard::new(self, false)
     }
 
     /// Takes the lock if nobody holds it.
     pub fn try_lock(&self) -> Option<CxMutexGuard<'_, T>> {
-        (self.core.try_acquire::<Plain>(0) == Acquired::Yes).then(|| CxMutexGuard::new(self, false))
+        (self.raw.try_acquire::<Plain>(0) == Acquired::Yes).then(|| CxMutexGuard::new(self, false))
     }
 
     /// The data, which nobody else can reach now.
@@ -113,7 +113,7 @@ impl<T: ?Sized> CxMutex<T> {
     /// What happened so far; `None` unless made [with counters](Self::with_stats).
     #[must_use]
     pub fn stats(&self) -> Option<Stats> {
-        self.core.stats()
+        self.raw.stats()
     }
 
     /// Whether a transaction runs now, with the lock's word in its read set.
@@ -126,13 +126,13 @@ impl<T: ?Sized> CxMutex<T> {
         }
         let mut backoff = Backoff::new();
         while backoff.losses() < ATTEMPTS {
-            self.core.wait_until_free();
+            self.raw.wait_until_free();
             let reason = match rtm::begin() {
-                Ok(()) if !self.core.word.load().is_held() => return true,
+                Ok(()) if !self.raw.word.load().is_held() => return true,
                 Ok(()) => Rtm::restart(&mut (), Reason::Busy),
                 Err(reason) => reason,
             };
-            self.core.count(Count::Restart(reason));
+            self.raw.count(Count::Restart(reason));
             if reason.wants_exclusion() {
                 if reason != Reason::NeedExclusive {
                     self.skip.store(SKIP, Ordering::Relaxed);
@@ -205,10 +205,10 @@ impl<T: ?Sized> Drop for CxMutexGuard<'_, T> {
             // Commits, if this is the outermost of nested transactions. Dropping them in another
             // order than they were nested changes only where that is.
             let _ = Rtm::commit(&mut ());
-            self.mutex.core.count(Count::Commit);
+            self.mutex.raw.count(Count::Commit);
         } else {
-            self.mutex.core.release::<Plain>();
-            self.mutex.core.count(Count::Exclusive);
+            self.mutex.raw.release::<Plain>();
+            self.mutex.raw.count(Count::Exclusive);
         }
     }
 }

@@ -1,12 +1,12 @@
 //! A section as its body sees it: reads, writes, nesting, the way out into exclusion.
 
 use crate::cell::{TCell, Value};
-use crate::core::Core;
 use crate::engine::Engine;
 use crate::guard::Exclusive;
 use crate::lock::CxLock;
 use crate::machine::{Meaning, Mode};
 use crate::modes::Entered;
+use crate::raw::RawLock;
 use crate::restart::{Reason, Restart};
 use crate::wait::Wait;
 use std::marker::PhantomData;
@@ -27,7 +27,7 @@ pub(crate) struct Running<'c, E: Engine> {
     /// Locks to give back when the transaction commits.
     ends: Vec<&'c Exclusive<'c, E>>,
     /// Locks that count this transaction as inside.
-    inside: Vec<&'c Core>,
+    inside: Vec<&'c RawLock>,
 }
 
 impl<E: Engine> std::fmt::Debug for Section<'_, E> {
@@ -110,8 +110,8 @@ impl<'c, E: Engine> Section<'c, E> {
         let Some(running) = &mut self.transaction else {
             return Ok(lock.run(body));
         };
-        let _entered = Entered::new(lock.core.id(), Mode::Optimistic);
-        running.enter(&lock.core).map_err(Restart)?;
+        let _entered = Entered::new(lock.raw.id(), Mode::Optimistic);
+        running.enter(&lock.raw).map_err(Restart)?;
         body(self)
     }
 
@@ -147,7 +147,7 @@ impl<'c, E: Engine> Section<'c, E> {
         lock: &'c CxLock<E>,
         body: &mut impl FnMut(&mut Self) -> Result<R, Restart>,
     ) -> Result<R, Reason> {
-        self.running().begin(&lock.core)?;
+        self.running().begin(&lock.raw)?;
         let outcome = body(self);
         self.running().finish(outcome)
     }
@@ -166,7 +166,7 @@ impl<E: Engine> Default for Running<'_, E> {
 
 impl<'c, E: Engine> Running<'c, E> {
     #[inline]
-    pub(crate) fn begin(&mut self, lock: &'c Core) -> Result<(), Reason> {
+    pub(crate) fn begin(&mut self, lock: &'c RawLock) -> Result<(), Reason> {
         E::begin(&mut self.tx)?;
         self.active = true;
         self.enter(lock).inspect_err(|_| self.leave())
@@ -189,7 +189,7 @@ impl<'c, E: Engine> Running<'c, E> {
 
     /// Waits for `lock` to be free, with its word in the read set from then on (`xtest`).
     #[inline]
-    fn enter(&mut self, lock: &'c Core) -> Result<(), Reason> {
+    fn enter(&mut self, lock: &'c RawLock) -> Result<(), Reason> {
         if !E::subscribe(&mut self.tx, &lock.word)? {
             self.wait_for(lock)?;
         }
@@ -201,16 +201,16 @@ impl<'c, E: Engine> Running<'c, E> {
     }
 
     #[cold]
-    fn wait_for(&mut self, lock: &'c Core) -> Result<(), Reason> {
+    fn wait_for(&mut self, lock: &'c RawLock) -> Result<(), Reason> {
         lock.refuse_self_deadlock();
         // Who waits in here may not keep others waiting.
-        self.inside.iter().for_each(|core| core.step_out());
+        self.inside.iter().for_each(|raw| raw.step_out());
         let entered = self.spin_until_free(lock);
-        self.inside.iter().for_each(|core| core.step_in());
+        self.inside.iter().for_each(|raw| raw.step_in());
         entered
     }
 
-    fn spin_until_free(&mut self, lock: &'c Core) -> Result<(), Reason> {
+    fn spin_until_free(&mut self, lock: &'c RawLock) -> Result<(), Reason> {
         let mut wait = Wait::default();
         while !E::subscribe(&mut self.tx, &lock.word)? {
             wait.pause();
@@ -230,7 +230,7 @@ impl<'c, E: Engine> Running<'c, E> {
     fn leave(&mut self) {
         self.active = false;
         self.ends.clear();
-        self.inside.drain(..).for_each(Core::step_out);
+        self.inside.drain(..).for_each(RawLock::step_out);
     }
 }
 

@@ -311,10 +311,27 @@ fn every_exclusive_section_restarts_transactions() {
     assert_eq!((stats.conflicts, stats.commits, stats.exclusive), (1, 1, 1));
 }
 
+/// Runs `f` on a thread of its own: a deadlock fails the test instead of stopping all of them.
+fn within_a_minute(f: impl FnOnce() + Send + 'static) {
+    let (done, outcome) = mpsc::channel();
+    let thread = thread::spawn(move || {
+        f();
+        done.send(()).expect("the receiver waits");
+    });
+    if outcome.recv_timeout(Duration::from_secs(60)) == Err(mpsc::RecvTimeoutError::Timeout) {
+        panic!("deadlock");
+    }
+    thread.join().expect("no panic");
+}
+
 /// Section 5.3 of the paper: t1's transaction has been in A and waits for B; t2 holds B and waits
 /// for A, politely.
 #[test]
 fn the_deadlock_of_flat_nesting_is_resolved() {
+    within_a_minute(flat_nesting);
+}
+
+fn flat_nesting() {
     let polite = Policy::TransactionsFirst { patience: u32::MAX };
     let (outer, a, b) = (
         CxLock::<Stm>::with_policy(polite),
@@ -350,6 +367,10 @@ fn the_deadlock_of_flat_nesting_is_resolved() {
 /// A transaction that owes A waits for C, whose holder waits for A.
 #[test]
 fn a_lock_given_back_at_commit_cannot_deadlock() {
+    within_a_minute(debtor);
+}
+
+fn debtor() {
     let (a, b, c) = (CxLock::<Stm>::new(), CxLock::<Stm>::new(), CxLock::<Stm>::new());
     let has_c = AtomicBool::new(false);
     thread::scope(|t| {

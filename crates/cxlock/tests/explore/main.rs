@@ -1,6 +1,6 @@
 //! The state machine explored: every cell of its tables, and every interleaving of every small
 //! program on it.
-#![cfg(not(loom))]
+#![cfg(not(any(loom, miri)))]
 
 mod model;
 mod search;

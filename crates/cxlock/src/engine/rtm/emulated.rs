@@ -245,10 +245,10 @@ fn a_lock_is_given_back_at_the_commit() {
         let guard = a.exclusive();
         b.optimistic(|s| {
             s.end(&guard);
-            assert!(a.core.word.load().is_held());
+            assert!(a.raw.word.load().is_held());
             s.write(&cell, 1)
         });
-        assert!(!a.core.word.load().is_held());
+        assert!(!a.raw.word.load().is_held());
         assert_eq!((cell.peek(), board().commits.load(SeqCst)), (1, 1));
     });
 }

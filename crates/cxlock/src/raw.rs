@@ -38,7 +38,7 @@ impl Policy {
 }
 
 #[derive(Debug)]
-pub(crate) struct Core {
+pub(crate) struct RawLock {
     pub(crate) word: Word,
     dormitory: Dormitory,
     /// Transactions inside that are not waiting; counted under `TransactionsFirst` alone.
@@ -47,7 +47,7 @@ pub(crate) struct Core {
     counters: Option<Box<Counters>>,
 }
 
-impl Core {
+impl RawLock {
     const_outside_loom! {
         pub(crate) fn new(policy: Policy) -> Self {
             Self {
