@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Instant;
 use txos_effects::filter::Filter;
-use txos_effects::supervisor::{Hooks, Supervisor};
+use txos_effects::supervisor::{Hooks, Locks, Supervisor};
 use txos_effects::{Error, Policy, recv_fd, send_fd};
 
 const ROUNDS: usize = 4000;
@@ -63,7 +63,8 @@ fn main() -> Result<(), Error> {
             );
             Ok(())
         });
-        let hooks = Hooks { notice: Box::new(|_| {}), abort: Box::new(|_| {}) };
+        let hooks =
+            Hooks { notice: Box::new(|_| {}), abort: Box::new(|_| {}), locks: Locks::default() };
         let supervisor = Supervisor::start(recv_fd(&ours)?, Policy::default(), hooks, threads)?;
         println!("sync wake-up: {}", supervisor.sync_wake_up());
         let _ = go.send(());

@@ -1,7 +1,7 @@
 //! Effects: what a transaction does that cannot be versioned, and how it is kept in hand.
 //!
-//! Files are versioned by the view; this crate takes care of the rest. Four mechanisms, independent
-//! of one another:
+//! Files are versioned by the view; this crate takes care of the rest. What becomes of each system
+//! call stands in one [`table`]; four mechanisms, independent of one another, make it true:
 //!
 //! * [`filter`]: the system call filter, installed in the child that becomes the command.
 //! * [`supervisor`]: the thread in the manager that answers what the filter asks.
@@ -23,6 +23,8 @@
 //!     scratch: "/var/lib/txos/scratch".into(),
 //!     spill_after: DEFAULT_LIMIT,
 //! };
+//! // Held until the transaction ends, after its commit.
+//! let locks = Locks::default();
 //! let mut streams = Streams::new(spec, Outer::inherited()?)?;
 //! loop {
 //!     // An attempt: the child gets stdio, plan and policy, and one half of a socket.
@@ -32,6 +34,7 @@
 //!     let hooks = Hooks {
 //!         notice: Box::new(|notice| eprint!("txos: {notice}{}", line_end())),
 //!         abort: Box::new(|_refusal| { /* kill the transaction */ }),
+//!         locks: locks.clone(),
 //!     };
 //!     let supervisor = Supervisor::start(recv_fd(&ours)?, policy.clone(), hooks, 1)?;
 //!     // If `plan.stdin_file` is set: streams.adopt_stdin(recv_fd(&ours)?);
@@ -86,6 +89,7 @@ pub mod services;
 pub mod streams;
 pub mod supervisor;
 mod sys;
+pub mod table;
 
 pub use error::Error;
 pub use handover::{recv_fd, send_fd};

@@ -208,3 +208,50 @@ pub fn scope_abstract_sockets() -> io::Result<bool> {
         _ => Err(io::Error::last_os_error()),
     }
 }
+
+/// A byte range of a file: from `start`, `len` bytes, 0 for all to the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Range {
+    /// First byte.
+    pub start: i64,
+    /// Length.
+    pub len: i64,
+}
+
+fn record(exclusive: bool, range: Range) -> libc::flock {
+    // SAFETY: all fields are integers, for which zero is a value.
+    let mut record: libc::flock = unsafe { mem::zeroed() };
+    record.l_type = if exclusive { libc::F_WRLCK } else { libc::F_RDLCK } as libc::c_short;
+    record.l_whence = libc::SEEK_SET as libc::c_short;
+    (record.l_start, record.l_len) = (range.start, range.len);
+    record
+}
+
+/// Locks a range for the open file description, without waiting. `EAGAIN` when someone else has it.
+/// Source: fcntl(2), `F_OFD_SETLK`.
+pub fn lock_range(file: impl AsFd, exclusive: bool, range: Range) -> io::Result<()> {
+    let record = record(exclusive, range);
+    // SAFETY: the command reads a `struct flock` that outlives the call.
+    let result =
+        unsafe { libc::fcntl(file.as_fd().as_raw_fd(), libc::F_OFD_SETLK, &raw const record) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// A lock of someone else that would be in the way: whether it is exclusive, and its range.
+/// Source: fcntl(2), `F_OFD_GETLK`.
+pub fn find_lock(
+    file: impl AsFd,
+    exclusive: bool,
+    range: Range,
+) -> io::Result<Option<(bool, Range)>> {
+    let mut record = record(exclusive, range);
+    // SAFETY: the command reads and writes a `struct flock` that outlives the call.
+    let result =
+        unsafe { libc::fcntl(file.as_fd().as_raw_fd(), libc::F_OFD_GETLK, &raw mut record) };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let range = Range { start: record.l_start, len: record.l_len };
+    let kind = i32::from(record.l_type);
+    Ok((kind != libc::F_UNLCK).then_some((kind == libc::F_WRLCK, range)))
+}

@@ -12,7 +12,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use txos_effects::filter::{Filter, close_abstract_sockets};
-use txos_effects::supervisor::{EffectsReport, Hooks, Notice, Supervisor};
+use txos_effects::supervisor::{EffectsReport, Hooks, Locks, Notice, Supervisor};
 use txos_effects::{ENOTXSUPPORT, Error, OnUnsupported, Policy, recv_fd, send_fd};
 
 /// What a run under the filter left.
@@ -40,6 +40,7 @@ fn under<T: Send + 'static>(policy: Policy, body: impl FnOnce() -> T + Send + 's
     let hooks = Hooks {
         notice: Box::new(move |notice: &Notice| lines.lock().unwrap().push(notice.to_string())),
         abort: Box::new(move |_| *count.lock().unwrap() += 1),
+        locks: Locks::default(),
     };
     let listener = recv_fd(&ours).unwrap();
     let supervisor = Supervisor::start(listener, policy, hooks, 2).unwrap();
@@ -48,6 +49,10 @@ fn under<T: Send + 'static>(policy: Policy, body: impl FnOnce() -> T + Send + 's
     let report = supervisor.finish();
     let (notices, aborts) = (notices.lock().unwrap().clone(), *aborts.lock().unwrap());
     Seen { value, report, notices, aborts }
+}
+
+fn quiet() -> Hooks {
+    Hooks { notice: Box::new(|_| {}), abort: Box::new(|_| {}), locks: Locks::default() }
 }
 
 /// A raw call: its value, or its error number as a negative one.
@@ -147,7 +152,7 @@ fn refused_calls() -> Vec<(libc::c_long, &'static str, [u64; 6])> {
         (libc::SYS_ioctl, "ioctl", with(&[u64::MAX, 0x5412])),
         (libc::SYS_ioctl, "ioctl", with(&[u64::MAX, 0x541C])),
         (libc::SYS_ioctl, "ioctl", with(&[u64::MAX, 0xC004_5877])),
-        (libc::SYS_socket, "socket", with(&[libc::AF_INET as u64, libc::SOCK_STREAM as u64])),
+        (libc::SYS_socket, "socket", with(&[libc::AF_VSOCK as u64, libc::SOCK_STREAM as u64])),
         (libc::SYS_socket, "socket", with(&[libc::AF_PACKET as u64, libc::SOCK_RAW as u64])),
     ]
 }
@@ -169,14 +174,14 @@ fn what_cannot_be_isolated_is_refused_with_a_line_that_names_the_flag() {
     let mount = seen.report.refused.iter().find(|r| r.call == "mount").unwrap();
     assert_eq!((mount.detail.as_str(), mount.count), ("/nonexistent/x", 1));
     let socket = seen.report.refused.iter().find(|r| r.call == "socket").unwrap();
-    assert_eq!((socket.detail.as_str(), socket.flag.as_str()), ("AF_INET", "--allow net"));
+    assert_eq!((socket.detail.as_str(), socket.flag.as_str()), ("AF_VSOCK", "--allow net"));
 }
 
 #[test]
 fn a_repeated_call_is_told_once_and_counted() {
     let seen = under(Policy::default(), || {
         for _ in 0..50 {
-            call(libc::SYS_socket, with(&[libc::AF_INET6 as u64, 1]));
+            call(libc::SYS_socket, with(&[libc::AF_PACKET as u64, 1]));
         }
     });
     assert_eq!(seen.notices.len(), 1);
@@ -279,6 +284,7 @@ fn a_hook_that_fails_refuses_its_call_and_no_other() {
     let hooks = Hooks {
         notice: Box::new(|_| panic!("the printer is on fire (part of a test)")),
         abort: Box::new(|_| {}),
+        locks: Locks::default(),
     };
     let listener = recv_fd(&ours).unwrap();
     let supervisor = Supervisor::start(listener, Policy::default(), hooks, 1).unwrap();
@@ -304,7 +310,7 @@ fn calls_after_the_end_fail_and_do_not_hang() {
         wait.recv().unwrap();
         call(libc::SYS_mount, [0; 6])
     });
-    let hooks = Hooks { notice: Box::new(|_| {}), abort: Box::new(|_| {}) };
+    let hooks = quiet();
     let supervisor =
         Supervisor::start(recv_fd(&ours).unwrap(), Policy::default(), hooks, 1).unwrap();
     assert!(supervisor.finish().is_empty());
@@ -342,7 +348,7 @@ fn a_program_in_a_user_namespace_is_supervised() {
             return;
         }
     };
-    let hooks = Hooks { notice: Box::new(|_| {}), abort: Box::new(|_| {}) };
+    let hooks = quiet();
     let supervisor = Supervisor::start(listener, Policy::default(), hooks, 1).unwrap();
     let output = child.join().unwrap().unwrap();
     let report = supervisor.finish();

@@ -7,7 +7,9 @@
 //!
 //! Invariants:
 //! * Every decision rests on registers, which the target cannot change any more. Memory that the
-//!   target could change behind our back decides nothing but the wording of a line.
+//!   target could change behind our back decides nothing but the wording of a line, or what harms
+//!   nobody else: a peer's address (the transaction's network namespace has no way out, so a
+//!   changed one reaches nobody), a lock's range (another member misses its own protection).
 //! * Rules whose arguments decide come first, hottest first; the others cost nothing to the rest.
 //! * Only the low 32 bits of an argument are compared where the kernel itself takes an `int`, an
 //!   `unsigned int`, or only the low half (`clone`: `lower_32_bits(clone_flags)`).
@@ -32,8 +34,11 @@ pub enum Ask {
     Refuse(Class),
     /// Make it for the target when it only reads the clock, else refuse it.
     Clock,
-    /// Note where it goes, and let it go on.
+    /// Look where it goes: refuse it when that is outside and the network is not allowed, else note
+    /// it and let it go on.
     Contact,
+    /// Take the lock outside too, then let it go on.
+    Lock,
 }
 
 /// What becomes of a call.
@@ -126,6 +131,8 @@ const NO_PROTOCOL: Action = Action::Errno(libc::EPROTONOSUPPORT as u16);
 /// socket(2) and socketpair(2), by family and, for netlink, by protocol.
 ///
 /// * Local sockets are the view's own: a host socket reached through the overlay refuses by itself.
+/// * Internet sockets live in the transaction's own network namespace, where members reach one
+///   another over loopback; where a call goes is looked at by connect(2) and its kind.
 /// * Route and socket-diagnosis netlink tell about the transaction's own network namespace. (With
 ///   `--allow net` it is the host's: the members must hold no `CAP_NET_ADMIN`, then they can only
 ///   read.)
@@ -134,6 +141,8 @@ const NO_PROTOCOL: Action = Action::Errno(libc::EPROTONOSUPPORT as u16);
 /// * The kernel's cipher sockets look absent too; all users of them have a way of their own.
 const SOCKET: &[Case] = &[
     case(&[Test::Is(0, AF_UNIX)], Action::Allow),
+    case(&[Test::Is(0, libc::AF_INET as u32)], Action::Allow),
+    case(&[Test::Is(0, libc::AF_INET6 as u32)], Action::Allow),
     case(&[Test::Is(0, AF_NETLINK), Test::Is(2, libc::NETLINK_ROUTE as u32)], Action::Allow),
     case(&[Test::Is(0, AF_NETLINK), Test::Is(2, libc::NETLINK_SOCK_DIAG as u32)], Action::Allow),
     case(&[Test::Is(0, AF_NETLINK), Test::Is(2, libc::NETLINK_AUDIT as u32)], NO_PROTOCOL),
@@ -153,6 +162,18 @@ const SYSLOG: &[Case] = &[
     case(&[Test::Is(0, 8)], refuse(Class::Machine)),
 ];
 
+const LOCK: Action = Action::Ask(Ask::Lock);
+
+/// fcntl(2): only the commands about locks are asked about.
+const FCNTL: &[Case] = &[
+    case(&[Test::Is(1, libc::F_SETLK as u32)], LOCK),
+    case(&[Test::Is(1, libc::F_SETLKW as u32)], LOCK),
+    case(&[Test::Is(1, libc::F_GETLK as u32)], LOCK),
+    case(&[Test::Is(1, libc::F_OFD_SETLK as u32)], LOCK),
+    case(&[Test::Is(1, libc::F_OFD_SETLKW as u32)], LOCK),
+    case(&[Test::Is(1, libc::F_OFD_GETLK as u32)], LOCK),
+];
+
 /// The table.
 pub const RULES: &[Rule] = &[
     // Calls that are common and mostly go through: their arguments decide.
@@ -168,9 +189,14 @@ pub const RULES: &[Rule] = &[
             case(&[Test::Is(1, FS_IOC_SHUTDOWN)], refuse(Class::Mount)),
         ],
     ),
+    rule("fcntl", FCNTL),
     rule("clone", &[case(&[Test::Bits(0, NEW_NAMESPACE)], refuse(Class::Namespace))]),
     rule("sendto", &[case(&[Test::Given(4)], Action::Ask(Ask::Contact))]),
     always!("connect", Action::Ask(Ask::Contact)),
+    // Where these go stands in memory.
+    always!("sendmsg", Action::Ask(Ask::Contact)),
+    always!("sendmmsg", Action::Ask(Ask::Contact)),
+    always!("flock", LOCK),
     rule("socket", SOCKET),
     rule("socketpair", SOCKET),
     rule("msync", &[case(&[Test::Bits(2, libc::MS_SYNC as u32)], DONE)]),

@@ -3,7 +3,8 @@
 //! Invariants:
 //! * Every request is answered exactly once. One that nobody answered is answered by its drop.
 //! * What is refused is decided on registers alone, by the same [rules](crate::filter::rules) that
-//!   the filter was compiled from.
+//!   the filter was compiled from; where a peer's address is looked at too, the network namespace
+//!   and not the look keeps the call inside.
 //! * One thread at a time waits for the next request; it answers it after the next one has taken
 //!   its place. So a slow answer (memory that has to be paged in) holds up nobody.
 //! * It ends when the last process with the filter has gone, or by [`Supervisor::finish`]; requests
@@ -12,9 +13,12 @@
 //! Source: seccomp_unotify(2).
 
 mod describe;
+mod locks;
+mod network;
 mod report;
 mod target;
 
+pub use locks::Locks;
 pub use report::{Contact, EffectsReport, Notice, Refusal};
 
 use crate::filter::class::Class;
@@ -28,6 +32,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use std::fmt;
 use std::panic::{self, AssertUnwindSafe};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use target::{Peer, Target};
@@ -42,6 +47,9 @@ pub struct Hooks {
     /// The policy is [`OnUnsupported::Abort`] and a member made such a call: kill the transaction.
     /// The call has not been answered yet; it fails when this returns, so it is never made.
     pub abort: Box<dyn Fn(&Refusal) + Send + Sync>,
+    /// Where the locks are held that members take. Outlives the supervisor: a lock is held until
+    /// the transaction has ended.
+    pub locks: Locks,
 }
 
 impl fmt::Debug for Hooks {
@@ -67,6 +75,9 @@ struct Shared {
     /// Held by the thread whose turn it is to wait.
     turn: Mutex<()>,
     collected: Mutex<Collector>,
+    members: network::Members,
+    /// Threads that wait for a lock outside.
+    waiters: AtomicUsize,
 }
 
 impl Supervisor {
@@ -87,7 +98,9 @@ impl Supervisor {
             .map_err(Error::system("make the supervisor's stop event"))?;
         let sync_wake_up = sys::notif_sync_wake_up(listener.as_fd());
         let (turn, collected) = (Mutex::default(), Mutex::default());
-        let shared = Arc::new(Shared { listener, stop, policy, hooks, turn, collected });
+        let (members, waiters) = Default::default();
+        let shared = Shared { listener, stop, policy, hooks, turn, collected, members, waiters };
+        let shared = Arc::new(shared);
         let mut supervisor = Supervisor { shared, threads: Vec::new(), sync_wake_up };
         for _ in 0..threads.max(1) {
             let shared = Arc::clone(&supervisor.shared);
@@ -141,7 +154,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Shared {
-    fn answer_all(&self) {
+    fn answer_all(self: &Arc<Self>) {
         loop {
             let next = {
                 let _turn = lock(&self.turn);
@@ -162,7 +175,7 @@ impl Shared {
     }
 
     /// Answers one request. A hook that panics refuses its call and no other.
-    fn answer_one(&self, call: Notified) {
+    fn answer_one(self: &Arc<Self>, call: Notified) {
         let request = Request::new(self.listener.as_fd(), call);
         let answered = panic::catch_unwind(AssertUnwindSafe(|| self.answer(request)));
         if answered.is_err() {
@@ -183,29 +196,23 @@ impl Shared {
         if over || !stop.is_empty() { Ok(None) } else { Err(Errno::INTR) }
     }
 
-    fn answer(&self, request: Request<'_>) {
+    fn answer(self: &Arc<Self>, request: Request<'_>) {
         let call = request.call;
         let target = Target::new(self.listener.as_fd(), call);
         let rule = Arch::HOST.name(call.nr).and_then(rule_of);
         let action = rule.map_or(Action::Allow, |rule| rule.decide(&call.args));
         let name = rule.map_or("unknown", |rule| rule.call);
         match under_policy(action, &self.policy) {
-            Action::Ask(Ask::Contact) => {
-                let (address, length) = if name == "connect" { (1, 2) } else { (4, 5) };
-                match target.peer(call.args[address], call.args[length]) {
-                    Peer::Net(peer) => {
-                        lock(&self.collected).contact(false, peer, target.comm());
-                    }
-                    Peer::Local(peer) => lock(&self.collected).contact(true, peer, target.comm()),
-                    Peer::Other => {}
-                }
-                request.answer(Answer::Proceed);
-            }
+            Action::Ask(Ask::Contact) => self.contact(request, name, &target),
+            Action::Ask(Ask::Lock) => self.lock(request, name, &target),
             Action::Ask(Ask::Clock) => match read_clock(name, &call, &target) {
                 Some(answer) => request.answer(answer),
-                None => self.refuse(request, Class::Clock, name, &target),
+                None => self.refuse(request, Class::Clock, name, String::new(), &target),
             },
-            Action::Ask(Ask::Refuse(class)) => self.refuse(request, class, name, &target),
+            Action::Ask(Ask::Refuse(class)) => {
+                let detail = describe::detail(name, &call.args, &target);
+                self.refuse(request, class, name, detail, &target);
+            }
             Action::Errno(0) => request.answer(Answer::Value(0)),
             Action::Errno(errno) => request.answer(Answer::Errno(i32::from(errno))),
             // The filter asks about nothing that the rules allow: filter and supervisor differ.
@@ -213,10 +220,36 @@ impl Shared {
         }
     }
 
-    fn refuse(&self, request: Request<'_>, class: Class, call: &str, target: &Target<'_>) {
+    /// Lets a call go on that stays inside, or is allowed out; refuses it else.
+    fn contact(&self, request: Request<'_>, call: &str, target: &Target<'_>) {
+        for peer in target.peers(call) {
+            match peer {
+                Peer::Net(address) if self.policy.allow_net => {
+                    lock(&self.collected).contact(false, address.to_string(), target.comm());
+                }
+                Peer::Net(address) => {
+                    if let Some(detail) = self.members.outside(address, target.pid()) {
+                        return self.refuse(request, Class::Network, call, detail, target);
+                    }
+                }
+                Peer::Local(path) => lock(&self.collected).contact(true, path, target.comm()),
+                Peer::Other => {}
+            }
+        }
+        request.answer(Answer::Proceed);
+    }
+
+    fn refuse(
+        &self,
+        request: Request<'_>,
+        class: Class,
+        call: &str,
+        detail: String,
+        target: &Target<'_>,
+    ) {
         let refusal = Refusal {
             call: call.to_owned(),
-            detail: describe::detail(call, &request.call.args, target),
+            detail,
             class,
             flag: class.flag().to_owned(),
             count: 1,
@@ -282,6 +315,12 @@ struct Request<'a> {
 impl<'a> Request<'a> {
     fn new(listener: BorrowedFd<'a>, call: Notified) -> Request<'a> {
         Request { listener, call, answered: false }
+    }
+
+    /// Takes the call out, for whoever answers it later.
+    fn defer(mut self) -> Notified {
+        self.answered = true;
+        self.call
     }
 
     fn answer(mut self, answer: Answer) {

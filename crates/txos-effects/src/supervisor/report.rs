@@ -50,6 +50,9 @@ pub struct EffectsReport {
     /// Local sockets that were tried. One of the host answers `ECONNREFUSED` in the view unless
     /// `--allow PATH` lets it through: see [`EffectsReport::host_sockets`].
     pub local: Vec<Contact>,
+    /// Files whose locks were also taken outside, until the end.
+    #[serde(default)]
+    pub locked: Vec<String>,
     /// What went wrong in the supervisor itself.
     pub trouble: Vec<String>,
 }
@@ -168,6 +171,13 @@ impl Collector {
         match list.get_mut(at) {
             Some(known) => known.count += 1,
             None => list.push(Contact { address, count: 1, first }),
+        }
+    }
+
+    /// Notes a file that was locked outside.
+    pub(super) fn locked(&mut self, path: String) {
+        if self.report.locked.len() < MAX_ENTRIES && !self.report.locked.contains(&path) {
+            self.report.locked.push(path);
         }
     }
 

@@ -13,6 +13,8 @@ use std::os::unix::fs::FileExt;
 
 /// Longest string that is read for a line.
 const MAX_TEXT: usize = 200;
+/// Messages of one sendmmsg(2) that are looked at: for the wording of lines, so not all of them.
+const MAX_MESSAGES: u64 = 16;
 /// Longest name of a program that is kept.
 const MAX_COMM: usize = 32;
 
@@ -25,7 +27,7 @@ pub(super) struct Target<'a> {
 /// Where a socket call goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Peer {
-    Net(String),
+    Net(SocketAddr),
     Local(String),
     Other,
 }
@@ -33,6 +35,47 @@ pub(super) enum Peer {
 impl<'a> Target<'a> {
     pub(super) fn new(listener: BorrowedFd<'a>, call: Notified) -> Target<'a> {
         Target { listener, call }
+    }
+
+    /// The thread, as the manager names it.
+    pub(super) fn pid(&self) -> u32 {
+        self.call.pid
+    }
+
+    /// Whether the call still waits for its answer.
+    pub(super) fn waits(&self) -> bool {
+        sys::notif_valid(self.listener, self.call.id)
+    }
+
+    /// Where the call goes: connect(2), sendto(2), sendmsg(2), sendmmsg(2).
+    pub(super) fn peers(&self, call: &str) -> Vec<Peer> {
+        let args = self.call.args;
+        match call {
+            "connect" => vec![self.peer(args[1], args[2])],
+            "sendto" => vec![self.peer(args[4], args[5])],
+            "sendmsg" => vec![self.peer_of_message(args[1])],
+            "sendmmsg" => {
+                let messages = (args[2] & u64::from(u32::MAX)).min(MAX_MESSAGES);
+                let at = |n| args[1].saturating_add(n * size_of::<libc::mmsghdr>() as u64);
+                (0..messages).map(|n| self.peer_of_message(at(n))).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// The address in the `struct msghdr` at `address`; none is the peer of a connected socket.
+    fn peer_of_message(&self, address: u64) -> Peer {
+        let mut header = [0; 12];
+        match self.read(address, &mut header) {
+            Ok(12) => {}
+            _ => return Peer::Other,
+        }
+        let [name, length] = [header.first_chunk::<8>(), header.last_chunk::<8>()];
+        let (Some(name), Some(length)) = (name, length) else { return Peer::Other };
+        match u64::from_ne_bytes(*name) {
+            0 => Peer::Other,
+            name => self.peer(name, u64::from_ne_bytes(*length) >> 32),
+        }
     }
 
     /// Name of the program, as the kernel keeps it; empty when it cannot be told.
@@ -112,14 +155,14 @@ pub(super) fn peer_of(bytes: &[u8]) -> Peer {
     match i32::from(u16::from_ne_bytes(*family)) {
         libc::AF_INET => match (port(rest), rest.get(2..6).and_then(|a| a.first_chunk::<4>())) {
             (Some(port), Some(&host)) => {
-                Peer::Net(SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::from(host), port)).to_string())
+                Peer::Net(SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::from(host), port)))
             }
             _ => Peer::Other,
         },
         libc::AF_INET6 => match (port(rest), rest.get(6..22).and_then(|a| a.first_chunk::<16>())) {
             (Some(port), Some(&host)) => {
                 let address = SocketAddrV6::new(Ipv6Addr::from(host), port, 0, 0);
-                Peer::Net(SocketAddr::V6(address).to_string())
+                Peer::Net(SocketAddr::V6(address))
             }
             _ => Peer::Other,
         },
@@ -150,15 +193,16 @@ pub(super) fn printable(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "addresses of the tests are well formed")]
     use super::*;
 
     #[test]
     fn addresses_are_told_as_users_write_them() {
         let v4 = [2, 0, 0, 80, 127, 0, 0, 1, 0, 0];
-        assert_eq!(peer_of(&v4), Peer::Net("127.0.0.1:80".into()));
+        assert_eq!(peer_of(&v4), Peer::Net("127.0.0.1:80".parse().unwrap()));
         let mut v6 = vec![10, 0, 1, 187, 0, 0, 0, 0];
         v6.extend(Ipv6Addr::LOCALHOST.octets());
-        assert_eq!(peer_of(&v6), Peer::Net("[::1]:443".into()));
+        assert_eq!(peer_of(&v6), Peer::Net("[::1]:443".parse().unwrap()));
         assert_eq!(peer_of(b"\x01\0/run/x\0junk"), Peer::Local("/run/x".into()));
         assert_eq!(peer_of(b"\x01\0\0name"), Peer::Local("@name".into()));
         assert_eq!(peer_of(&v4[..5]), Peer::Other);

@@ -23,7 +23,7 @@ use txos_core::Conflict;
 use txos_effects::{
     Policy,
     streams::Streams,
-    supervisor::{EffectsReport, Hooks, Supervisor},
+    supervisor::{EffectsReport, Hooks, Locks, Supervisor},
 };
 use txos_view::{Channel, DeviceGuard, FromView, ToView, ViewSpec};
 
@@ -101,6 +101,8 @@ pub struct Attempt<'a> {
     pub max_bytes: Option<u64>,
     /// What happens to processes that outlive the command.
     pub linger: Linger,
+    /// The locks that its members take, held outside until the transaction ends.
+    pub locks: Locks,
     /// Where all events come together.
     pub sender: &'a Sender<Event>,
     /// See `sender`.
@@ -268,6 +270,7 @@ impl Attempt<'_> {
             abort: Box::new(move |refusal| {
                 let _ = sender.send(Event::Unsupported(number, refusal.to_string()));
             }),
+            locks: self.locks.clone(),
         }
     }
 

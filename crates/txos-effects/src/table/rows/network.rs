@@ -1,0 +1,101 @@
+//! Sockets.
+
+use super::{Case, Entry, Fate, by, cases, plain, when};
+use Fate::*;
+
+const SOCKETS: &[Case] = &[
+    by(
+        "AF_UNIX",
+        &[(0, 1)],
+        ProcessPrivate,
+        "Between members; also pairs. Gone with them at commit and at abort.",
+    ),
+    by(
+        "AF_INET",
+        &[(0, 2)],
+        ProcessPrivate,
+        "In the transaction's own network namespace, where members reach one another over \
+         loopback; gone at the end. With --allow net in the host's.",
+    ),
+    by("AF_INET6", &[(0, 10)], ProcessPrivate, "As AF_INET."),
+    by(
+        "AF_NETLINK, NETLINK_ROUTE or NETLINK_SOCK_DIAG",
+        &[(0, 16), (2, 0)],
+        ProcessPrivate,
+        "Interfaces, routes and sockets of the transaction's own network namespace. With --allow \
+         net the host's, to be read only.",
+    ),
+    by(
+        "AF_NETLINK, NETLINK_AUDIT, NETLINK_SELINUX, NETLINK_KOBJECT_UEVENT",
+        &[(0, 16), (2, 9)],
+        Absent,
+        "EPROTONOSUPPORT, as on a kernel without it: programs that change accounts take any other \
+         error for a failure.",
+    ),
+    by("AF_NETLINK, other protocols", &[(0, 16), (2, 12)], Flag, "134 without --allow net."),
+    by("AF_ALG", &[(0, 38)], Absent, "EAFNOSUPPORT: users of it have ciphers of their own."),
+    by(
+        "AF_PACKET, AF_VSOCK and every other family",
+        &[(0, 40)],
+        Flag,
+        "It leaves the transaction: 134, unless --allow net; then outside the transaction.",
+    ),
+];
+
+const PEER: &[Case] = &[
+    when(
+        "an address outside loopback",
+        Flag,
+        "134 and a line, unless --allow net; then it is outside the transaction: not undone by an \
+         abort, and the report lists what was contacted.",
+    ),
+    when(
+        "a loopback port where an outsider listens and no member",
+        Flag,
+        "134 and a line instead of a plain ECONNREFUSED, unless --allow net.",
+    ),
+    when(
+        "a local socket of an outsider",
+        Flag,
+        "ECONNREFUSED inside, and the report names it; --allow PATH lets it through. Abstract \
+         names of outsiders do not exist in the view.",
+    ),
+];
+
+pub(super) const ROWS: &[Entry] = &[
+    cases(
+        &["socket", "socketpair"],
+        Flag,
+        "A socket by family; what members say to one another ends with them at commit and at abort.",
+        SOCKETS,
+    ),
+    cases(
+        &["connect", "sendto", "sendmsg", "sendmmsg"],
+        ProcessPrivate,
+        "To members freely, over loopback and local sockets; gone with them at commit and at abort.",
+        PEER,
+    ),
+    plain(
+        &["bind"],
+        Transactional,
+        "An address of the transaction's own network namespace; the name of a local socket is made \
+         in the shadow and outside at commit, with nobody behind it.",
+    ),
+    plain(
+        &[
+            "listen",
+            "accept",
+            "accept4",
+            "shutdown",
+            "getsockname",
+            "getpeername",
+            "setsockopt",
+            "getsockopt",
+            "recvfrom",
+            "recvmsg",
+            "recvmmsg",
+        ],
+        ProcessPrivate,
+        "About a socket of a member, and what its peers sent; gone with it at commit and at abort.",
+    ),
+];

@@ -1,0 +1,81 @@
+//! Signals, timers, clocks.
+
+use super::{Case, Entry, Fate, cases, plain, when};
+use Fate::*;
+
+const OUTSIDER: &[Case] = &[when(
+    "a process outside",
+    Refused,
+    "ESRCH: outsiders have no pid in the view, so none can be signalled, at any stage. (kill -1 \
+     reaches members alone.)",
+)];
+
+const CLOCK_READ: &[Case] = &[when(
+    "reading (modes 0 or ADJ_OFFSET_SS_READ)",
+    Harmless,
+    "The supervisor reads the clock in the caller's place; nothing to commit or undo.",
+)];
+
+pub(super) const ROWS: &[Entry] = &[
+    cases(
+        &["kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_send_signal"],
+        ProcessPrivate,
+        "To members: at once. They end with the transaction, at commit and at abort.",
+        OUTSIDER,
+    ),
+    plain(
+        &[
+            "rt_sigaction",
+            "rt_sigprocmask",
+            "rt_sigpending",
+            "rt_sigsuspend",
+            "rt_sigtimedwait",
+            "rt_sigreturn",
+            "sigaltstack",
+            "signalfd",
+            "signalfd4",
+            "pause",
+            "restart_syscall",
+            "uretprobe",
+        ],
+        ProcessPrivate,
+        "Signal state of the process itself; a retry starts with a fresh one.",
+    ),
+    plain(
+        &[
+            "alarm",
+            "getitimer",
+            "setitimer",
+            "timer_create",
+            "timer_settime",
+            "timer_gettime",
+            "timer_getoverrun",
+            "timer_delete",
+            "timerfd_create",
+            "timerfd_settime",
+            "timerfd_gettime",
+            "nanosleep",
+            "clock_nanosleep",
+        ],
+        ProcessPrivate,
+        "Timers of the process itself, gone with it at commit and abort. Alarm clocks that wake \
+         the machine fail with EPERM.",
+    ),
+    plain(
+        &["time", "gettimeofday", "clock_gettime", "clock_getres", "getrandom"],
+        Harmless,
+        "Time and chance are read as they are: a retry sees other values; nothing to commit or \
+         undo.",
+    ),
+    plain(
+        &["settimeofday", "clock_settime"],
+        Refused,
+        "The clock is the machine's: 134; nothing at commit or abort.",
+    ),
+    cases(
+        &["adjtimex", "clock_adjtime"],
+        Refused,
+        "Setting the machine's clock: 134; nothing at commit or abort.",
+        CLOCK_READ,
+    ),
+];

@@ -1,0 +1,143 @@
+//! Descriptors and what flows through them.
+
+use super::{Case, Entry, Fate, by, cases, plain, when};
+use Fate::*;
+
+const WRITE: &[Case] = &[
+    when(
+        "standard output and error",
+        Deferred,
+        "Held and written in order at commit, dropped by a conflict, shown after a failure of the \
+         command; at once on a terminal or with --output live.",
+    ),
+    when(
+        "--exempt-log FILE, --live PATH, --pass-fd N",
+        Flag,
+        "Written outside at once; it survives an abort, and the report names it.",
+    ),
+];
+
+const READ: &[Case] = &[when(
+    "standard input",
+    Transactional,
+    "Recorded as it is read: a retry sees the same bytes; at the end the outer position is where \
+     the command stopped, where the input can seek.",
+)];
+
+const IOCTL: &[Case] = &[
+    by("TIOCSTI", &[(1, 0x5412)], Refused, "It types into a terminal: 134 at every stage."),
+    by("TIOCLINUX", &[(1, 0x541C)], Refused, "It acts on the machine's console: 134."),
+    by("TIOCCONS", &[(1, 0x541D)], Refused, "It redirects the machine's console: 134."),
+    by("FIFREEZE", &[(1, 0xC004_5877)], Refused, "It stops a whole file system: 134."),
+    by("FITHAW", &[(1, 0xC004_5878)], Refused, "It starts a whole file system: 134."),
+    by("FITRIM", &[(1, 0xC018_5879)], Refused, "It acts on a whole file system: 134."),
+    by("FS_IOC_SHUTDOWN", &[(1, 0x8004_587D)], Refused, "It ends a whole file system: 134."),
+    when(
+        "FICLONE, FIDEDUPERANGE",
+        Transactional,
+        "Inside the shadow as its file system can; EXDEV or EOPNOTSUPP between layers, and \
+         programs copy by hand; committed or dropped as a write.",
+    ),
+    when(
+        "FS_IOC_GETFLAGS, FS_IOC_SETFLAGS",
+        Transactional,
+        "On files that the transaction has written; ENOTTY on others, as on file systems without \
+         flags.",
+    ),
+    when(
+        "terminals",
+        ProcessPrivate,
+        "The view's own terminal; sizes and modes follow the outer one while the command runs, and \
+         the outer one is restored at commit and abort.",
+    ),
+    when(
+        "network interfaces",
+        ProcessPrivate,
+        "Those of the transaction's own network namespace, which ends with it. With --allow net \
+         they are the host's and can only be read.",
+    ),
+    when(
+        "devices of the machine",
+        Refused,
+        "Their nodes cannot be opened in the view unless --allow PATH lets one through.",
+    ),
+];
+
+pub(super) const ROWS: &[Entry] = &[
+    cases(
+        &["read", "pread64", "readv", "preadv", "preadv2"],
+        Transactional,
+        "Reads the view: the file's content joins the workset and is validated at commit; an abort \
+         leaves no trace. From pipes and sockets: what members sent.",
+        READ,
+    ),
+    cases(
+        &["write", "pwrite64", "writev", "pwritev", "pwritev2"],
+        Transactional,
+        "Writes to the shadow, visible to members at once, outside at commit, nowhere after an \
+         abort. RWF_SYNC and its kind do not wait: the commit does.",
+        WRITE,
+    ),
+    cases(
+        &["sendfile", "splice", "tee", "vmsplice"],
+        Transactional,
+        "Moves bytes between descriptors of members as read and write would; committed or dropped \
+         with their targets.",
+        WRITE,
+    ),
+    plain(
+        &["lseek", "close", "close_range", "dup", "dup2", "dup3"],
+        ProcessPrivate,
+        "Changes the process's own descriptors, which end with it at commit and at abort.",
+    ),
+    plain(
+        &["readahead", "fadvise64", "cachestat"],
+        Harmless,
+        "Advice or statistics about cached pages of the view; nothing to commit or undo.",
+    ),
+    cases(
+        &["ioctl"],
+        ProcessPrivate,
+        "Requests to what a descriptor is open on: the view's files, members' pipes and sockets; \
+         committed or dropped with that.",
+        IOCTL,
+    ),
+    plain(
+        &["pipe", "pipe2", "eventfd", "eventfd2", "memfd_create"],
+        ProcessPrivate,
+        "Between members alone; gone with the last of them, at commit and at abort.",
+    ),
+    plain(
+        &[
+            "select",
+            "pselect6",
+            "poll",
+            "ppoll",
+            "epoll_create",
+            "epoll_create1",
+            "epoll_ctl",
+            "epoll_wait",
+            "epoll_pwait",
+            "epoll_pwait2",
+        ],
+        ProcessPrivate,
+        "Waits for descriptors of members; nothing outlives the processes, at commit or abort.",
+    ),
+    plain(
+        &["io_setup", "io_submit", "io_cancel", "io_destroy", "io_getevents", "io_pgetevents"],
+        Transactional,
+        "Asynchronous reads and writes of the view's files, ended before the transaction is; \
+         committed or dropped as read and write. Its fsync operation syncs the shadow.",
+    ),
+    plain(
+        &["io_uring_setup", "io_uring_enter", "io_uring_register"],
+        Absent,
+        "Its requests pass no filter, so it is not offered: ENOSYS, and programs fall back to the \
+         calls above.",
+    ),
+    plain(
+        &["epoll_ctl_old", "epoll_wait_old", "getpmsg", "putpmsg"],
+        Absent,
+        "The kernel itself has no such call any more: ENOSYS.",
+    ),
+];
