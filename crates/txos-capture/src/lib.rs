@@ -9,16 +9,22 @@
 //!
 //! | request | facets |
 //! |---|---|
-//! | LOOKUP | *binding*, present or absent; of anything but a directory *attrs* too (a `stat` cannot be told from a read); of a directory *perms* |
-//! | GETATTR of a directory | *attrs*, if a program asked; nothing, if overlayfs did for a copy-up (see [`caller`]) |
+//! | LOOKUP | *binding*, present or absent; *attrs* of what it is bound to (a `stat` cannot be told from a read); of a directory *perms* |
+//! | GETATTR | *attrs*, again |
 //! | READDIR | *listing* |
 //! | READ, LSEEK | *content* |
 //! | READLINK | *link* |
 //! | GETXATTR, LISTXATTR | *xattrs*; nothing for overlayfs's own names, which no lower object has |
 //! | STATFS, ACCESS, IOCTL | nothing |
 //!
+//! The times, size and link count of a directory are shown as they were at its first touch, and are
+//! not validated: they move with every name that anybody makes in it, and nearly every program is
+//! shown them without asking ([`txos_core::Attrs::same_shown`]). So two creations in one directory
+//! do not conflict, and the copy-up of a directory, which asks for its attributes too, counts for
+//! nothing.
+//!
 //! Until [`Capture::begin_recording`] objects and names are learned, but of listings, contents and
-//! attributes nothing counts: the mounting of the view asks too.
+//! extended attributes nothing counts: the mounting of the view asks too.
 //!
 //! # Invariants
 //!

@@ -27,8 +27,8 @@ pub struct CaptureSpec {
     pub uids: IdMap,
     /// Group ids inside the view.
     pub gids: IdMap,
-    /// An open `/proc` of the process id name space in which the FUSE file system is mounted;
-    /// `None` if that is the caller's own.
+    /// An open `/proc` of the process id name space in which the FUSE file system is mounted,
+    /// through which it is seen where a program runs; `None` if that is the caller's own.
     pub proc_dir: Option<OwnedFd>,
     /// Called when an object turns out to have another version than the one in the workset.
     pub on_doom: Option<OnDoom>,

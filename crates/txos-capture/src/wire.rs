@@ -23,9 +23,8 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    /// The answer for an object. The kernel may keep its attributes once they were `read`: until
-    /// then the first `stat` of a directory has to be seen.
-    pub(crate) fn node(&self, node: NodeId, device: u16, attrs: &Attrs, read: bool) -> NodeReply {
+    /// The answer for an object.
+    pub(crate) fn node(&self, node: NodeId, device: u16, attrs: &Attrs) -> NodeReply {
         let times = [attrs.atime, attrs.mtime, attrs.ctime];
         let attr = WireAttr {
             ino: unique_ino(attrs.id.ino, device),
@@ -39,7 +38,7 @@ impl Wire {
             gid: self.gids.inside(attrs.gid),
             rdev: wire_rdev(attrs.kind, attrs.rdev),
         };
-        NodeReply { node: node.raw(), attr, keep_attr: read }
+        NodeReply { node: node.raw(), attr }
     }
 }
 

@@ -20,8 +20,8 @@ use std::{
 };
 
 use rustix::io::Errno;
-use txos_core::{Attrs, Facet, FileKind, NodeId, Seen, Workset, workset::Facets};
-use txos_host::{ChangeClock, Listing, Tree, attrs_at, attrs_of, change_clock};
+use txos_core::{Attrs, Facet, NodeId, Seen, Workset, workset::Facets};
+use txos_host::{ChangeClock, Listing, Tree, attrs_of, change_clock};
 
 use crate::{
     CaptureSpec, Result,
@@ -81,7 +81,7 @@ impl Mirror {
         };
         let root = attrs_of(tree.root()).map_err(failed("read the attributes of"))?;
         let mut workset = Workset::new(&root);
-        workset.mark(NodeId::ROOT, Facets::PERMS);
+        workset.mark(NodeId::ROOT, Facets::PERMS | Facets::ATTRS);
         let relaxed = PathWatch::new(&spec.relax);
         if relaxed.is_root() {
             workset.mark(NodeId::ROOT, Facets::RELAXED);
@@ -147,15 +147,6 @@ impl Mirror {
         self.known().workset.attrs(node).ok_or(Errno::STALE)
     }
 
-    /// The attributes of a node's object as they are now; `None` if its name is gone.
-    pub(crate) fn fresh_attrs(&self, node: NodeId) -> std::result::Result<Option<Attrs>, Errno> {
-        if self.first_attrs(node)?.kind == FileKind::Dir {
-            return attrs_of(self.dir(node)?).map(Some);
-        }
-        let (dir, name) = self.place(node)?;
-        attrs_at(dir, &name)
-    }
-
     /// Holds what an object shows now against what was read of it. Whatever facet the caller is
     /// about to answer from rests on the object being the same version.
     pub(crate) fn check_version(
@@ -203,7 +194,6 @@ impl Mirror {
     ) -> std::result::Result<NodeReply, Errno> {
         let attrs = workset.attrs(node).ok_or(Errno::STALE)?;
         let device = workset.device_index(attrs.id.dev).unwrap_or_default();
-        let read = workset.facets(node).contains(Facets::ATTRS);
-        Ok(self.wire.node(node, device, &attrs, read))
+        Ok(self.wire.node(node, device, &attrs))
     }
 }

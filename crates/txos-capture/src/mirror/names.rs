@@ -100,10 +100,10 @@ impl Known {
 
     /// The node of an object, with the facets read that a lookup reads.
     fn meet(&mut self, attrs: &Attrs) -> (NodeId, Option<Finding>) {
-        let read = if attrs.kind == FileKind::Dir { Facets::PERMS } else { Facets::ATTRS };
+        let walked = if attrs.kind == FileKind::Dir { Facets::PERMS } else { Facets::empty() };
         let (node, new) = self.workset.learn(attrs);
         let finding = if new { None } else { broken(self.workset.judge_object(node, attrs)) };
-        self.workset.mark(node, read);
+        self.workset.mark(node, Facets::ATTRS | walked);
         (node, finding)
     }
 

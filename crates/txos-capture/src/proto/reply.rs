@@ -20,13 +20,11 @@ pub(crate) struct WireAttr {
     pub(crate) rdev: u32,
 }
 
-/// What stands for an object in replies that name one.
+/// What stands for an object in replies that name one. The kernel may keep it for ever.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NodeReply {
     pub(crate) node: u64,
     pub(crate) attr: WireAttr,
-    /// Whether the kernel may keep the attributes; it may always keep the name.
-    pub(crate) keep_attr: bool,
 }
 
 /// The fields of `struct fuse_kstatfs` that mean something here.
@@ -105,7 +103,7 @@ impl Reply {
 
     /// `struct fuse_attr_out`.
     pub(crate) fn attr(&mut self, reply: &NodeReply) {
-        self.u64(if reply.keep_attr { FOREVER } else { 0 });
+        self.u64(FOREVER);
         self.u64(0);
         self.wire_attr(&reply.attr);
     }
@@ -115,7 +113,7 @@ impl Reply {
         self.u64(reply.node);
         self.u64(0); // generation
         self.u64(FOREVER);
-        self.u64(if reply.keep_attr { FOREVER } else { 0 });
+        self.u64(FOREVER);
         self.u64(0); // nanoseconds of both
         self.wire_attr(&reply.attr);
     }

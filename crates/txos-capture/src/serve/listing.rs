@@ -70,7 +70,7 @@ impl Mirror {
             match node {
                 Some(node) => {
                     given += 1;
-                    files += usize::from(node.keep_attr);
+                    files += usize::from(node.attr.mode & 0o170000 == 0o100000);
                     reply.entry(&node);
                 }
                 None => reply.no_entry(),

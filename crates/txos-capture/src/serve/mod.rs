@@ -52,7 +52,7 @@ impl Mirror {
                 self.ahead().looked_up(request.pid, node);
                 self.lookup(node, body.name().ok_or(Errno::INVAL)?, reply)
             }
-            Opcode::Getattr => self.getattr(node, request.pid, reply),
+            Opcode::Getattr => self.getattr(node, reply),
             Opcode::Readlink => self.readlink(node, reply),
             Opcode::Read => {
                 let (_handle, offset) = (body.u64(), body.u64().ok_or(Errno::INVAL)?);

@@ -4,11 +4,8 @@ use rustix::{
     fs::{SeekFrom, fstatvfs, readlinkat, seek},
     io::Errno,
 };
-use txos_core::{
-    Facet, FileKind, NodeId, Seen,
-    workset::{Facets, Judgement},
-};
-use txos_host::attrs_at;
+use txos_core::{Facet, FileKind, NodeId, workset::Facets};
+use txos_host::{attrs_at, attrs_of};
 
 use crate::{
     mirror::Mirror,
@@ -19,35 +16,21 @@ const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
 
 impl Mirror {
-    pub(super) fn getattr(&self, node: NodeId, pid: u32, reply: &mut Reply) -> Result<(), Errno> {
-        let dir = self.first_attrs(node)?.kind == FileKind::Dir;
-        let asked = self.known().workset.facets(node).contains(Facets::ATTRS);
-        if self.recording() && (!dir || asked || self.callers.reads_attrs(pid)) {
-            self.read_attrs(node)?;
-        }
+    /// The kernel keeps attributes; it asks again when it had to forget the object, or when a
+    /// program insists (`AT_STATX_FORCE_SYNC`).
+    pub(super) fn getattr(&self, node: NodeId, reply: &mut Reply) -> Result<(), Errno> {
+        let first = self.first_attrs(node)?;
+        let now = match first.kind {
+            FileKind::Dir => Some(attrs_of(self.dir(node)?)?),
+            _ => {
+                let (dir, name) = self.place(node)?;
+                attrs_at(dir, &name)?
+            }
+        };
+        // Doomed or not, the first answer stands.
+        let _ = self.check_version(node, now.as_ref(), Facet::Attrs);
         let known = self.known();
         reply.attr(&self.node_reply(&known.workset, node)?);
-        Ok(())
-    }
-
-    /// Records the attributes of an object as they are now, or holds them against those that were
-    /// read before. The reply is made of the recorded ones.
-    fn read_attrs(&self, node: NodeId) -> Result<(), Errno> {
-        let now = self.fresh_attrs(node)?;
-        let Some(now) = now else {
-            self.doom_node(node, Facet::Binding, Seen::Removed);
-            return Ok(());
-        };
-        let mut known = self.known();
-        let judgement = known.workset.judge_object(node, &now);
-        if !known.workset.facets(node).contains(Facets::ATTRS) && judgement == Judgement::Holds {
-            known.workset.set_attrs(node, &now);
-            known.workset.mark(node, Facets::ATTRS);
-        }
-        drop(known);
-        if let Judgement::Broken(finding) = judgement {
-            self.doom_node(node, finding.facet, finding.seen);
-        }
         Ok(())
     }
 

@@ -72,8 +72,7 @@ impl World {
         bytes.extend(77u64.to_ne_bytes());
         bytes.extend(node.to_ne_bytes());
         bytes.extend([0; 8]);
-        // No thread: what it asks counts as asked by a program.
-        bytes.extend(u32::MAX.to_ne_bytes());
+        bytes.extend(std::process::id().to_ne_bytes());
         bytes.extend([0; 4]);
         bytes.extend(body);
         let mut reply = Reply::default();
@@ -263,18 +262,18 @@ fn a_directory_that_was_replaced_is_not_entered() {
 }
 
 #[test]
-fn attributes_of_directories_count_when_asked_for() {
+fn attributes_of_directories_stand_and_their_times_do_not_count() {
     let world = World::new();
     fs::create_dir(world.path().join("d")).unwrap();
+    let first = world.ask(LOOKUP, 1, b"d\0").unwrap();
     let node = world.look_up(1, "d");
-    assert_eq!(world.facets(node), Facets::PERMS);
-    fs::write(world.path().join("d/new"), b"").unwrap();
-    assert_eq!(world.look_up(1, "d"), node);
-    assert_eq!(world.doom(), None);
-    let first = world.ask(GETATTR, node, &[0; 16]).unwrap();
     assert_eq!(world.facets(node), Facets::PERMS | Facets::ATTRS);
-    fs::write(world.path().join("d/newer"), b"").unwrap();
-    assert_eq!(world.ask(GETATTR, node, &[0; 16]).unwrap(), first);
+    fs::write(world.path().join("d/new"), b"").unwrap();
+    assert_eq!(world.ask(GETATTR, node, &[0; 16]).unwrap()[16..], first[40..]);
+    assert_eq!(world.ask(LOOKUP, 1, b"d\0").unwrap(), first);
+    assert_eq!(world.doom(), None);
+    fs::set_permissions(world.path().join("d"), fs::Permissions::from_mode(0o700)).unwrap();
+    assert_eq!(world.ask(GETATTR, node, &[0; 16]).unwrap()[16..], first[40..]);
     assert_eq!(world.doom(), Some(("/d".into(), Facet::Attrs, Seen::Changed)));
 }
 
@@ -405,7 +404,7 @@ fn before_recording_only_names_count() {
     let node = world.look_up(1, "d");
     world.ask(GETATTR, node, &[0; 16]).unwrap();
     world.list(node, 0, 4096).unwrap();
-    assert_eq!(world.facets(node), Facets::PERMS);
+    assert_eq!(world.facets(node), Facets::PERMS | Facets::ATTRS);
     world.mirror.begin_recording();
     fs::write(world.path().join("d/new"), b"").unwrap();
     assert_eq!(world.list(node, 0, 4096).unwrap().len(), 4, "listed anew");
