@@ -167,9 +167,22 @@ impl<'w> Check<'w> {
         if facets.contains(Facets::XATTRS) {
             self.xattrs(dir, &fd, OsStr::new(""));
         }
+        let mut unmoved = None;
         for binding in bindings.iter().filter_map(|index| self.workset.binding(*index)) {
+            if binding.to == Bound::Absent
+                && *unmoved.get_or_insert_with(|| self.unmoved(dir, &fd, &now))
+            {
+                continue;
+            }
             self.binding(&fd, &binding);
         }
+    }
+
+    /// Whether no name of a directory has changed since it was first seen, by its times: an absent
+    /// name is absent then. What is present has to be looked at all the same, since its content
+    /// changes without its directory.
+    fn unmoved(&self, dir: NodeId, fd: &OwnedFd, now: &Attrs) -> bool {
+        self.workset.attrs(dir).is_some_and(|then| then.same_version(now)) && times_prove(fd)
     }
 
     fn binding(&self, dir: &OwnedFd, binding: &Binding<'_>) {
