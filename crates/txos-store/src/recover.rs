@@ -120,6 +120,9 @@ impl From<StoreError> for Unable {
 }
 
 fn finish(state: &StateDir, plan: &Plan) -> Result<Finished, Unable> {
+    // What a reboot has emptied needs no finishing: natively it would be gone, too.
+    let rebooted = !same_boot(plan);
+    let plan = &plan.clone().without(|area| rebooted && area.fs.is_volatile());
     if let Some(point) = missing_area(plan) {
         let shown = crate::names::shown(point);
         let reason = format!(
@@ -144,13 +147,17 @@ fn finish(state: &StateDir, plan: &Plan) -> Result<Finished, Unable> {
 
 /// The mount point of the first file system of the plan that is not mounted there.
 fn missing_area(plan: &Plan) -> Option<&Path> {
-    let same_boot = plan.boot == sys::boot_id() && plan.boot != [0; 16];
+    let same_boot = same_boot(plan);
     let missing = plan.areas.iter().find(|area| {
         let tree = Tree::open(&area.point).ok();
         let found = tree.and_then(|tree| sys::identity_of(tree.root()).ok());
         !found.is_some_and(|found| area.fs.is(&found, same_boot))
     });
     missing.map(|area| area.point.as_path())
+}
+
+fn same_boot(plan: &Plan) -> bool {
+    plan.boot == sys::boot_id() && plan.boot != [0; 16]
 }
 
 /// Refuses a plan whose file systems are not all mounted.

@@ -82,7 +82,7 @@ fn one(text: &mut String, change: &Change, before: &str, after: &str) {
             Some(line) => (line, "\n"),
             None => (line, ""),
         };
-        let plain = line.split('\t').map(|part| escape_line(part)).collect::<Vec<_>>().join("\t");
+        let plain = line.split('\t').map(escape_line).collect::<Vec<_>>().join("\t");
         let _ = write!(text, "{plain}{end}");
     }
     if !text.is_empty() && !text.ends_with('\n') {

@@ -16,6 +16,8 @@
 pub(crate) mod codec;
 pub(crate) mod frame;
 pub(crate) mod plan;
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::BTreeMap,
@@ -151,6 +153,10 @@ impl Journal {
     /// transaction is committed.
     pub(crate) fn commit(&mut self, plan: &Plan, durable: bool) -> Result<()> {
         let payload = plan::encode(plan);
+        if u32::try_from(payload.len()).is_err() {
+            let reason = "the transaction is too large for one record";
+            return Err(StoreError::refused(&self.path, reason, "split it"));
+        }
         self.append(&Frame { kind: Kind::Commit, tx: plan.tx, payload: &payload }, durable)
     }
 

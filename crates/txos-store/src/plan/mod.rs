@@ -80,6 +80,36 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
+    /// The plan without what it does in the areas that `lost` names.
+    pub(crate) fn without(mut self, lost: impl Fn(&Area) -> bool) -> Plan {
+        let mut numbers = Vec::new();
+        let mut areas = Vec::new();
+        for area in self.areas {
+            let number = areas.len() as u32;
+            let stays = !lost(&area);
+            numbers.push(stays.then_some(number));
+            if stays {
+                areas.push(area);
+            }
+        }
+        self.areas = areas;
+        let renumber = |area: &mut u32| match numbers.get(*area as usize) {
+            Some(Some(number)) => {
+                *area = *number;
+                true
+            }
+            _ => false,
+        };
+        self.writes.retain_mut(|op| renumber(&mut op.area));
+        self.file_meta.retain_mut(|op| renumber(&mut op.area));
+        self.removes.retain_mut(|op| renumber(&mut op.area));
+        self.moves.retain_mut(|op| renumber(&mut op.area));
+        self.puts.retain_mut(|op| renumber(&mut op.area));
+        self.links.retain_mut(|op| renumber(&mut op.area));
+        self.dir_meta.retain_mut(|op| renumber(&mut op.area));
+        self
+    }
+
     /// How many operations it has.
     pub(crate) fn len(&self) -> usize {
         self.writes.len()

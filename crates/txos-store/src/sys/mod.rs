@@ -167,10 +167,11 @@ pub(crate) fn flush_tree(tree: &Tree, path: &Path) -> Result<()> {
                 pending.extend(names.into_iter().map(|entry| path.join(entry.name)));
             }
             // A name: the directory that holds it is flushed.
-            _ => match path.parent() {
-                Some(above) => flush(place(tree, above))?,
-                None => {}
-            },
+            _ => {
+                if let Some(above) = path.parent() {
+                    flush(place(tree, above))?;
+                }
+            }
         }
     }
     Ok(())

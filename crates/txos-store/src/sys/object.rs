@@ -46,10 +46,6 @@ impl Object {
         self.fd.as_fd()
     }
 
-    pub(crate) fn shown(&self) -> &Path {
-        &self.shown
-    }
-
     /// The magic link that leads to the object itself for calls that take only paths.
     fn magic(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.fd.as_raw_fd()))

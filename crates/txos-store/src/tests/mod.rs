@@ -3,6 +3,7 @@
 
 mod cases;
 mod crash;
+mod figures;
 mod outside;
 mod random;
 mod world;
