@@ -1,6 +1,7 @@
 //! What the sections do, and how long so many of them take.
 
 use crate::subject::{Access, Subject};
+use std::panic::resume_unwind;
 use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -123,35 +124,53 @@ impl Workload {
         (section + thread * 37).is_multiple_of(self.write_every) && self.write_every != u64::MAX
     }
 
-    /// All threads start together; the time until the last one is done.
+    /// All threads start together; the time from the first start to the last end. Taken by the
+    /// threads themselves: the one that waits for them may be woken late.
     pub fn round(&self, subject: &dyn Subject) -> Sample {
-        let barrier = Barrier::new(self.threads + 1);
-        let mut begun = Instant::now();
-        let mut used = processor_time();
-        thread::scope(|t| {
-            for thread in 0..self.threads {
+        let barrier = Barrier::new(self.threads);
+        let spans: Vec<Span> = thread::scope(|t| {
+            let spawn = |thread| {
                 let barrier = &barrier;
                 t.spawn(move || {
                     pin(thread);
                     barrier.wait();
-                    let own = if self.same_place { 0 } else { thread * COUNTERS / self.threads };
-                    for section in 0..self.sections {
-                        subject.run(Access {
-                            from: own,
-                            reads: self.reads,
-                            write: self.writes_in(section, thread as u64),
-                            work: self.work,
-                        });
-                    }
-                });
-            }
-            barrier.wait();
-            begun = Instant::now();
-            used = processor_time();
+                    self.work(subject, thread)
+                })
+            };
+            let threads: Vec<_> = (0..self.threads).map(spawn).collect();
+            // A panic of a section is a fault of this program; it goes on in this thread.
+            threads
+                .into_iter()
+                .map(|t| t.join().unwrap_or_else(|panic| resume_unwind(panic)))
+                .collect()
         });
+        let begun = spans.iter().map(|s| s.begun).min();
+        let ended = spans.iter().map(|s| s.ended).max();
+        let wall = ended.zip(begun).map_or(Duration::ZERO, |(ended, begun)| ended - begun);
         let each = |time: Duration| time.as_nanos() as f64 / self.sections() as f64;
-        Sample { wall: each(begun.elapsed()), processor: each(processor_time() - used) }
+        Sample { wall: each(wall), processor: each(spans.iter().map(|s| s.processor).sum()) }
     }
+
+    fn work(&self, subject: &dyn Subject, thread: usize) -> Span {
+        let own = if self.same_place { 0 } else { thread * COUNTERS / self.threads };
+        let (begun, used) = (Instant::now(), processor_time());
+        for section in 0..self.sections {
+            subject.run(Access {
+                from: own,
+                reads: self.reads,
+                write: self.writes_in(section, thread as u64),
+                work: self.work,
+            });
+        }
+        Span { begun, ended: Instant::now(), processor: processor_time() - used }
+    }
+}
+
+/// Of one thread.
+struct Span {
+    begun: Instant,
+    ended: Instant,
+    processor: Duration,
 }
 
 /// Keeps threads apart: the scheduler would start them all on one processor, and short rounds end
@@ -163,8 +182,8 @@ fn pin(thread: usize) {
     let _ = rustix::thread::sched_setaffinity(None, &set);
 }
 
-/// Processor time of this process so far.
+/// Processor time of this thread so far.
 fn processor_time() -> Duration {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32)
 }
