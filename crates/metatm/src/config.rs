@@ -138,6 +138,8 @@ pub struct Config {
     pub sched: SchedKind,
     /// Scale of the workload: work items asked of each thread, in percent of the standard.
     pub scale: u32,
+    /// Length of the kernel's paths outside of its critical regions, in percent (O; calibrated).
+    pub work: u32,
     /// Cycles without any progress after which the watchdog ends the run.
     pub watchdog: u64,
     /// Cycles after which a run is ended as unfinished.
@@ -179,6 +181,7 @@ impl Default for Config {
             kernel: KernelKind::Locks,
             sched: SchedKind::Default,
             scale: 100,
+            work: 800,
             watchdog: 20_000_000,
             max_cycles: 4_000_000_000,
             sabotage: None,
@@ -265,7 +268,7 @@ impl Config {
         }
         keys!(numbers: cpus, seed, workload_seed, perturb, mem_bytes, l1_bytes, l2_bytes, l1_miss,
             l2_miss, c2c, upgrade, cycles_per_us, hz, disk_us, net_us, fallback_restarts,
-            backoff_base, backoff_cap, abort_cost, virt_cost, scale, watchdog, max_cycles;
+            backoff_base, backoff_cap, abort_cost, virt_cost, scale, work, watchdog, max_cycles;
             names: policy: Policy, backoff: Backoff, xcas: XcasRule, io_restart: IoRestart,
             kernel: KernelKind, sched: SchedKind);
         Ok(())
@@ -297,6 +300,7 @@ impl Config {
         range("backoff_cap", u64::from(self.backoff_cap), 0, 20)?;
         range("abort_cost", u64::from(self.abort_cost), 0, 100_000)?;
         range("virt_cost", u64::from(self.virt_cost), 0, 1_000_000)?;
+        range("work", u64::from(self.work), 0, 10_000)?;
         range("scale", u64::from(self.scale), 1, 10_000)?;
         range("watchdog", self.watchdog, 10_000, u64::MAX)?;
         for (name, bytes, ways) in [("l1_bytes", self.l1_bytes, 4), ("l2_bytes", self.l2_bytes, 8)]

@@ -1,5 +1,7 @@
 //! Command line: a verb is a file.
 
+mod litmus;
+mod reproduce;
 mod run;
 
 use clap::{Parser, Subcommand};
@@ -16,6 +18,10 @@ pub struct Args {
 enum Verb {
     /// Run one workload and print what it counted.
     Run(run::Run),
+    /// Run the litmus tests of tables 1 to 3 and section 5.3.
+    Litmus(litmus::Litmus),
+    /// Run all experiments and write the report.
+    Reproduce(reproduce::Reproduce),
 }
 
 /// Does what was asked; false if a check found something wrong.
@@ -25,5 +31,7 @@ enum Verb {
 pub fn run(args: Args) -> anyhow::Result<bool> {
     match args.verb {
         Verb::Run(v) => v.run(),
+        Verb::Litmus(v) => Ok(v.run()),
+        Verb::Reproduce(v) => v.run(),
     }
 }

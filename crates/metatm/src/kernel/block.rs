@@ -30,6 +30,7 @@ impl K {
         let (q, id) = (self.map.block, self.id());
         let req = self.request(id);
         self.store(req, 0).await;
+        self.work(1_500).await;
         self.section(Site::BlockMake, q, async || {
             self.store(req + NEXT, 0).await;
             let last = self.load(q + LAST).await;
@@ -86,6 +87,7 @@ impl K {
     /// The disk's interrupt.
     pub(super) async fn disk_interrupt(&self) {
         let _code = self.code(136, 8);
+        self.work(500).await;
         let ide = self.map.ide;
         let number = self
             .section(Site::IdeIntr, ide, async || {
@@ -117,6 +119,7 @@ impl K {
         let _code = self.code(144, 8);
         let net = self.map.net;
         let number = self.id() as u32 + 1;
+        self.work(1_500).await;
         self.section(Site::NetXmit, net, async || {
             let n = self.load(net + 64).await;
             self.store(net + 64, n + 1).await;

@@ -210,13 +210,14 @@ impl K {
         self.dput(old).await;
     }
 
-    /// Looks at the first `most` children of `dir`; how many it found.
-    pub async fn readdir(&self, dir: Addr, most: u32) -> u32 {
+    /// Looks at all children of `dir` under one lock (fs/libfs.c); how many it found. In a large
+    /// directory this is the transaction that outgrows L1.
+    pub async fn readdir(&self, dir: Addr) -> u32 {
         self.section(Site::DcacheReaddir, self.map.dcache_lock, async || {
             let head = dir + dentry::SUBDIRS;
             let mut link = self.load(head).await;
             let mut n = 0;
-            while link != head && n < most {
+            while link != head {
                 self.load(link - dentry::CHILD + dentry::NAME).await;
                 self.load(link - dentry::CHILD + dentry::INODE).await;
                 self.alu(4).await;

@@ -98,13 +98,31 @@ impl K {
     /// Page `n` of inode `i`, brought in if it is not cached: from disk if `disk`, else zeroed.
     pub async fn get_page(&self, i: Addr, n: u32, disk: bool) -> Addr {
         let slot = i + inode::TREE + 4 * (n % TREE_PAGES);
-        let page = self
-            .read_section(Site::TreeLookup, i + inode::TREE_LOCK, async || self.load(slot).await)
-            .await;
+        let page = self.find_page(i, slot).await;
         if page != 0 {
             self.page_accessed(page).await;
             return page;
         }
+        if !disk {
+            return self.add_page(i, slot, false).await;
+        }
+        // One reader fetches a page; the others wait for it (Linux: the page's lock).
+        self.down(i + inode::SEM).await;
+        let mut page = self.find_page(i, slot).await;
+        if page == 0 {
+            page = self.add_page(i, slot, true).await;
+        }
+        self.up(i + inode::SEM).await;
+        page
+    }
+
+    async fn find_page(&self, i: Addr, slot: Addr) -> Addr {
+        self.read_section(Site::TreeLookup, i + inode::TREE_LOCK, async || self.load(slot).await)
+            .await
+    }
+
+    /// Puts a new page into `slot` of the tree; whatever is there in the end.
+    async fn add_page(&self, i: Addr, slot: Addr, disk: bool) -> Addr {
         let page = self.page_alloc().await;
         if page == 0 {
             return 0;
@@ -171,7 +189,7 @@ impl K {
     /// copy's cache misses are charged as arithmetic, so that data does not crowd out the state
     /// under study.
     async fn copy_page(&self) {
-        self.alu(1024 + 64 * 4).await;
+        self.work(1_800).await;
     }
 
     /// Maps `i` into the running process.

@@ -40,6 +40,7 @@ impl K {
 
     async fn timer_interrupt(&self) {
         let tick = self.host(|m| m.cfg.tick());
+        self.work(600).await;
         self.raise_after(tick, Vector::Timer);
         if self.cpu() == 0 {
             self.clock_tick().await;

@@ -21,6 +21,7 @@ impl K {
         self.syscall(async || {
             let Some(id) = self.host(|m| m.free_threads.pop()) else { return false };
             let (me, child) = (self.current(), self.map.task(id));
+            self.work(6_000).await;
             let lock = self.map.page_tables + 64 * self.id() as u32;
             self.section(Site::CopyPte, lock, async || {
                 self.load(lock + 4).await;
@@ -63,6 +64,7 @@ impl K {
         self.syscall(async || {
             self.release(&old).await;
             self.signal_reset().await;
+            self.work(10_000).await;
         })
         .await;
         for _ in 0..3 {
@@ -82,7 +84,7 @@ impl K {
                 if page == 0 {
                     self.host(|m| m.value_error("out of pages; raise the workload's nr_pages"));
                 }
-                self.alu(300).await; // clear it
+                self.work(1_000).await; // find the area, clear the page
                 self.lru_add(page).await;
                 let lock = self.map.page_tables + 64 * self.id() as u32;
                 self.section(Site::FaultPte, lock, async || {
@@ -154,6 +156,7 @@ impl K {
     /// `exit` of a process that `fork` started, child of `parent`; does not return.
     pub async fn exit(&self, p: Process, parent: Addr) {
         self.mode(crate::stats::Mode::Sys);
+        self.work(4_000).await;
         self.release(&p).await;
         self.mm_count(Site::MmListDel, 1u32.wrapping_neg()).await;
         let lock = self.map.signals + 64 * self.map.thread_of(parent) as u32;

@@ -164,6 +164,20 @@ impl K {
         }
     }
 
+    /// The rest of a kernel path: about `n` instructions on the stack and in registers, scaled by
+    /// the parameter `work`.
+    pub async fn work(&self, n: u32) {
+        let n = self.host(|m| (u64::from(n) * u64::from(m.cfg.work) / 100) as u32);
+        let mut left = n;
+        while left > 0 {
+            let some = left.min(256);
+            self.push().await;
+            self.pop().await;
+            self.alu(some.saturating_sub(2)).await;
+            left -= some;
+        }
+    }
+
     /// Notes an I/O operation in region `site`, for figure 6.
     pub fn note_io(&self, site: Site) {
         self.host(|m| m.stats.region(site.id()).io += 1);

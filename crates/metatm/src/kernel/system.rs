@@ -22,8 +22,8 @@ use crate::workload::{Plan, Script};
 /// What a thread does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// Waits for the workload.
-    Init,
+    /// Waits for the workload's threads, so many of them.
+    Init(u32),
     /// Wakes every few ticks at real-time priority.
     Daemon,
     /// Thread `n` of the workload.
@@ -101,7 +101,7 @@ impl Map {
         }
         for id in self.cpus..fixed + plan.workers as usize {
             let (role, prio) = match id - self.cpus {
-                0 => (Role::Init, NICE_0),
+                0 => (Role::Init(plan.workers), NICE_0),
                 1 => (Role::Daemon, DAEMON_PRIO),
                 n => {
                     let n = n as u32 - 2;
@@ -164,7 +164,7 @@ impl Program for System {
             k.switched(rq).await;
             k.irq_flag(true).await;
             match role {
-                Some(Role::Init) => k.init_thread().await,
+                Some(Role::Init(n)) => k.init_thread(n).await,
                 Some(Role::Daemon) => k.daemon_thread().await,
                 Some(Role::Worker(n)) => {
                     let mut p = super::process::Process::default();
@@ -194,8 +194,7 @@ impl Program for System {
 }
 
 impl K {
-    async fn init_thread(&self) {
-        let n = self.load(self.map.tasklist + 64).await;
+    async fn init_thread(&self, n: u32) {
         for _ in 0..n {
             self.wait().await;
         }

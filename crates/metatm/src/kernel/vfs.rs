@@ -22,7 +22,7 @@ impl K {
         for _ in 0..4 {
             self.push().await;
         }
-        self.alu(40).await;
+        self.work(400).await;
         let r = body().await;
         for _ in 0..4 {
             self.pop().await;
@@ -58,7 +58,7 @@ impl K {
         let mut d = self.map.root;
         self.dget(d).await;
         for name in path {
-            self.alu(30).await; // permission, name
+            self.work(150).await; // permission, name
             let next = self.d_lookup(d, *name).await;
             self.dput(d).await;
             if next == 0 {
@@ -70,6 +70,7 @@ impl K {
     }
 
     async fn file(&self, entry: Addr) -> File {
+        self.work(400).await;
         let at = self.kmem_alloc(self.map.files).await;
         let lock = self.map.files_lock;
         self.section(Site::FileMove, lock, async || {
@@ -135,6 +136,7 @@ impl K {
                 return None;
             }
             self.journal_start().await;
+            self.work(3_000).await;
             let i = self.new_inode().await;
             self.block_alloc(parent >> 7).await;
             self.journal_dirty().await;
@@ -163,6 +165,7 @@ impl K {
             let mut done = false;
             if d != 0 {
                 self.journal_start().await;
+                self.work(3_000).await;
                 self.journal_dirty().await;
                 let i = self.d_inode(d).await;
                 let links = self.load(i + inode::NLINK).await;
@@ -187,7 +190,7 @@ impl K {
             let i = self.d_inode(d).await;
             let links = self.load(i + inode::NLINK).await;
             self.load(i + inode::PAGES).await;
-            self.alu(40).await;
+            self.work(300).await;
             self.dput(d).await;
             links
         })
@@ -240,6 +243,7 @@ impl K {
         if d == 0 {
             return false;
         }
+        self.work(2_000).await;
         self.d_move(d, b, new).await;
         self.dput(d).await;
         true
@@ -273,7 +277,7 @@ impl K {
             if d == 0 {
                 return 0;
             }
-            let n = self.readdir(d, 24).await;
+            let n = self.readdir(d).await;
             self.dput(d).await;
             n
         })

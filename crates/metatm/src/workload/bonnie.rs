@@ -1,5 +1,5 @@
-//! bonnie++ -d /var/local -n 1, 32 instances: files are created, looked at and removed, first in
-//! order, then at random.
+//! bonnie++ -d /var/local -n 1, 32 instances: files are created in order, listed, and looked at and
+//! removed at random.
 //!
 //! Every call walks /var/local, so all threads count references to the same two directories up and
 //! down; the paper finds its pathology there (dput, section 7.2).
@@ -36,25 +36,25 @@ fn build(map: &Map, machine: &mut Machine, cfg: &Config) -> Result<Rc<dyn Script
     for n in 0..INSTANCES {
         tree.make(local, OWN + n, 0)?;
     }
-    Ok(Rc::new(Bonnie { files: scaled(cfg, 24), seed: cfg.workload_seed }))
+    Ok(Rc::new(Bonnie { files: scaled(cfg, 64), seed: cfg.workload_seed }))
 }
 
 impl Bonnie {
     async fn round(&self, k: &K, dir: &[u32; 3], order: &[u32]) {
-        for f in order {
+        for f in 0..self.files {
             if let Some(file) = k.create(dir, FILES + f).await {
                 k.close(file).await;
             }
-            k.user(150).await;
+            k.user(1_500).await;
         }
         for f in order {
             k.stat(&[dir[0], dir[1], dir[2], FILES + f]).await;
-            k.user(100).await;
+            k.user(1_000).await;
         }
         k.list(dir).await;
         for f in order {
             k.unlink(dir, FILES + f).await;
-            k.user(100).await;
+            k.user(1_000).await;
         }
     }
 }
@@ -65,7 +65,6 @@ impl Script for Bonnie {
             let mut rng = stream(self.seed, n);
             let dir = [VAR, LOCAL, OWN + n];
             let mut order: Vec<u32> = (0..self.files).collect();
-            self.round(k, &dir, &order).await;
             for i in (1..order.len()).rev() {
                 order.swap(i, rng.below(i as u32 + 1) as usize);
             }

@@ -51,11 +51,11 @@ impl Mab {
                 k.close(to).await;
             }
             k.close(from).await;
-            k.user(800 + rng.below(400)).await;
+            k.user(3_000 + rng.below(1_000)).await;
         }
         for f in 0..SOURCES {
             k.stat(&[TMP, OWN + n, COPY + f]).await;
-            k.user(300).await;
+            k.user(1_000).await;
         }
         k.list(&dir).await;
         k.fault(p).await;
@@ -64,7 +64,7 @@ impl Mab {
                 k.read(file, 1 + f % 3, false).await;
                 k.close(file).await;
             }
-            k.user(1_200).await;
+            k.user(4_000).await;
         }
         for f in 0..SOURCES {
             k.unlink(&dir, COPY + f).await;

@@ -1,0 +1,86 @@
+//! Experiments: which runs, on how many host threads, and what is computed from their counters.
+
+pub mod stat;
+pub mod suite;
+pub mod sweep;
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::config::Config;
+use crate::error::Result;
+use crate::stats::Stats;
+use crate::workload::Workload;
+
+/// How much to run.
+#[derive(Debug, Clone, Copy)]
+pub struct Effort {
+    /// Perturbed runs for each point.
+    pub seeds: u64,
+    /// Workload scale in percent.
+    pub scale: u32,
+    /// Host threads.
+    pub threads: usize,
+    /// Sweep every value, or only the extremes of each constant.
+    pub full_sweep: bool,
+}
+
+impl Effort {
+    /// The whole reproduction.
+    pub fn full(threads: usize) -> Self {
+        Self { seeds: 5, scale: 150, threads, full_sweep: true }
+    }
+
+    /// A look at everything in about a minute.
+    pub fn quick(threads: usize) -> Self {
+        Self { seeds: 2, scale: 25, threads, full_sweep: false }
+    }
+}
+
+/// One run to do.
+#[derive(Debug, Clone)]
+pub struct Job {
+    /// Its workload.
+    pub workload: Workload,
+    /// Its machine and kernel.
+    pub cfg: Config,
+}
+
+/// Runs all jobs on `threads` host threads; the counters in the order of the jobs.
+///
+/// Runs are independent and each is deterministic, so the number of threads changes no figure.
+///
+/// # Errors
+/// The first run that failed, by order of the jobs.
+pub fn run_all(
+    jobs: &[Job],
+    threads: usize,
+    progress: &(dyn Fn(usize) + Sync),
+) -> Result<Vec<Stats>> {
+    let next = AtomicUsize::new(0);
+    let results: Vec<Mutex<Option<Result<Stats>>>> =
+        jobs.iter().map(|_| Mutex::new(None)).collect();
+    std::thread::scope(|s| {
+        for _ in 0..threads.max(1) {
+            s.spawn(|| {
+                loop {
+                    let i = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(job) = jobs.get(i) else { break };
+                    let stats = job.workload.run(&job.cfg);
+                    if let Ok(mut slot) = results[i].lock() {
+                        *slot = Some(stats);
+                    }
+                    progress(i);
+                }
+            });
+        }
+    });
+    results
+        .into_iter()
+        .map(|slot| match slot.into_inner() {
+            Ok(Some(stats)) => stats,
+            // A worker panicked; scope() has already passed that on.
+            _ => Err(crate::error::SimError::Coherence("a run did not finish".into())),
+        })
+        .collect()
+}

@@ -1,0 +1,460 @@
+//! Every number of the paper that can be compared, with a verdict computed from the runs.
+
+use super::figures::{
+    concurrent, grid, inversion, joined, kernel_change, pipeline, restart_share, sync, transaction,
+};
+use super::paper::{self, TABLE6, TABLE7};
+use super::tables::{COUNTERS6, cut, from_syscalls, nesting, waste};
+use super::{Basis, Claim, LitmusRun};
+use crate::config::{KernelKind, SchedKind};
+use crate::experiment::stat::{Mean, mean, spearman};
+use crate::experiment::suite::{CPUS, PIPELINE_CPUS, Point, Suite};
+use crate::htm::policy::Policy;
+use crate::htm::status::Reason;
+use crate::kernel::site::Site;
+use crate::litmus::Counts;
+use crate::stats::Stats;
+use crate::workload::Workload;
+
+/// Rank correlation from which ranks count as agreeing.
+const RANK: f64 = 0.5;
+
+/// All comparisons.
+pub(super) fn all(litmus: &LitmusRun, counts: &Counts, suite: &Suite) -> Vec<Claim> {
+    let mut out = mechanism(litmus, counts);
+    out.extend(figure4(suite));
+    out.extend(table6(suite));
+    out.extend(figure5_and_6(suite));
+    out.extend(section74(suite));
+    out.extend(table7(suite));
+    out.extend(priorities(suite));
+    out.extend(scheduling(suite));
+    out
+}
+
+fn mechanism(litmus: &LitmusRun, c: &Counts) -> Vec<Claim> {
+    let total = litmus.0.len();
+    let passed = total - litmus.failures();
+    let exact = |what: &str, paper: &str, measured: String, holds: bool| Claim {
+        source: "7.4",
+        what: what.into(),
+        paper: paper.into(),
+        measured,
+        basis: Basis::Mechanism,
+        holds,
+        why: "an instruction sequence has changed",
+    };
+    vec![
+        Claim {
+            source: "tables 1 to 3, 5.3",
+            what: "litmus tests".into(),
+            paper: "all semantics".into(),
+            measured: format!("{passed} of {total}"),
+            basis: Basis::Mechanism,
+            holds: passed == total,
+            why: "see the sections of tables 1 to 3",
+        },
+        exact("cx_optimistic", "21 / 9", format!("{:?}", c.optimistic), c.optimistic == (21, 9)),
+        exact("cx_exclusive", "21 / 8", format!("{:?}", c.exclusive), c.exclusive == (21, 8)),
+        exact("spin_lock", "3 / 2", format!("{:?}", c.spin), c.spin == (3, 2)),
+        exact("contended spin_lock", "9", c.spin_contended.to_string(), c.spin_contended == 9),
+    ]
+}
+
+fn sync_change(suite: &Suite, cpus: usize) -> Mean {
+    let changes: Vec<f64> = Workload::TABLE5
+        .iter()
+        .map(|w| {
+            let linux = Point::plain(*w, cpus, KernelKind::Locks);
+            let ss = Point { kernel: KernelKind::Ss, ..linux };
+            suite.change(linux, ss, |s| s.sync_cycles() as f64).value
+        })
+        .collect();
+    mean(&changes)
+}
+
+fn figure4(suite: &Suite) -> Vec<Claim> {
+    let mut out = Vec::new();
+    let linux = grid(|p| p.kernel = KernelKind::Locks);
+    let (low, high) = paper::SYNC_RANGE;
+    for cpus in CPUS {
+        let at: Vec<f64> =
+            linux.iter().filter(|p| p.cpus == cpus).map(|p| suite.mean(*p, sync).value).collect();
+        let (least, most) = at.iter().fold((f64::MAX, 0.0f64), |(l, m), v| (l.min(*v), m.max(*v)));
+        out.push(Claim {
+            source: "figure 4",
+            what: format!("synchronization under Linux, {cpus} CPUs, % of kernel time"),
+            paper: format!("{low:.0} to {high:.0}"),
+            measured: format!("{least:.1} to {most:.1}"),
+            basis: if cpus == 16 { Basis::Calibrated } else { Basis::Predicted },
+            holds: least >= low * 0.5 && most <= high * 1.3,
+            why: "the models' think time does not grow with processors, and a saturated test-and-set \
+                  lock collapses harder than the paper's runs, which are longer and less synchronous",
+        });
+    }
+    let whys = [
+        "",
+        "the pathology that costs the paper its gain at 32 (restarts in dput) is weaker here, and \
+         our Linux loses more to saturated locks",
+    ];
+    for (i, cpus) in CPUS.into_iter().enumerate() {
+        let change = sync_change(suite, cpus);
+        let wanted = paper::SYNC_CHANGE[i];
+        out.push(Claim {
+            source: "7.2",
+            what: format!("synchronization time, TxLinux-SS against Linux, {cpus} CPUs: sign"),
+            paper: format!("{wanted:+.0} %"),
+            measured: format!("{change:+.0} %"),
+            basis: Basis::Predicted,
+            holds: change.value.signum() == wanted.signum(),
+            why: whys[i],
+        });
+    }
+    let bonnie = Point::plain(Workload::Bonnie, 16, KernelKind::Locks);
+    let ss = Point { kernel: KernelKind::Ss, ..bonnie };
+    let grows = suite.change(bonnie, ss, |s| s.sync_cycles() as f64);
+    out.push(Claim {
+        source: "7.2",
+        what: "bonnie++ loses more than twice the time under TxLinux-SS".into(),
+        paper: "> +100 %".into(),
+        measured: format!("{grows:+.0} %"),
+        basis: Basis::Predicted,
+        holds: grows.value > 100.0,
+        why: "its restarts in dput are there, but cost less than the lock time that goes away: our \
+              directories are smaller and our backoff shorter than the paper's seem to be",
+    });
+    let dput = suite.at(ss).iter().map(|s| {
+        let r = s.regions.get(usize::from(Site::DPut.id()));
+        (s.most_restarts, r.map_or(0, |r| r.most))
+    });
+    let most = dput.map(|(m, _)| m).max().unwrap_or(0);
+    out.push(Claim {
+        source: "7.2",
+        what: "bonnie++ has transactions that restart again and again".into(),
+        paper: "starved in dput".into(),
+        measured: format!("up to {most} restarts"),
+        basis: Basis::Predicted,
+        holds: most >= 10,
+        why: "contention on shared directories is too low at this scale",
+    });
+    out
+}
+
+fn table6(suite: &Suite) -> Vec<Claim> {
+    let mut out = Vec::new();
+    for (i, (name, _)) in COUNTERS6.iter().enumerate() {
+        let ours: Vec<f64> = TABLE6.iter().map(|r| cut(suite, r.0, r.1, i).value).collect();
+        let papers: Vec<f64> = TABLE6.iter().map(|r| r.3[i]).collect();
+        let positive = ours.iter().filter(|v| **v > 0.0).count();
+        out.push(Claim {
+            source: "table 6",
+            what: format!("TxLinux-SS cuts {name}: sign, over {} rows", TABLE6.len()),
+            paper: "all cut".into(),
+            measured: format!("{positive} cut"),
+            basis: Basis::Predicted,
+            holds: positive == TABLE6.len(),
+            why: "where the remaining locks are taken faster one after the other, they collide more",
+        });
+        let rho = spearman(&ours, &papers);
+        out.push(Claim {
+            source: "table 6",
+            what: format!("cut of {name}: rank over the rows"),
+            paper: "rank 1.0".into(),
+            measured: format!("rank correlation {rho:.2}"),
+            basis: Basis::Predicted,
+            holds: rho >= RANK,
+            why: "the models' mix of converted and other locks is not the programs' mix",
+        });
+    }
+    let ours: Vec<f64> = TABLE6
+        .iter()
+        .map(|r| {
+            let p = Point::plain(r.0, r.1, KernelKind::Locks);
+            suite.mean(p, |s| s.tests as f64 / s.acquires as f64).value
+        })
+        .collect();
+    let papers: Vec<f64> = TABLE6.iter().map(|r| r.2[2] / r.2[0]).collect();
+    let rho = spearman(&ours, &papers);
+    out.push(Claim {
+        source: "table 6",
+        what: "spinning for each acquire under Linux: rank over the rows".into(),
+        paper: "rank 1.0".into(),
+        measured: format!("rank correlation {rho:.2}"),
+        basis: Basis::Predicted,
+        holds: rho >= RANK,
+        why: "find and pmake contend less here than in the paper: their hot locks are not modelled",
+    });
+    let growth: Vec<f64> = [Workload::Dpunish, Workload::Find, Workload::Mab, Workload::Pmake]
+        .iter()
+        .map(|w| {
+            let f = |s: &Stats| s.tests as f64 / s.acquires as f64;
+            let at = |cpus| suite.mean(Point::plain(*w, cpus, KernelKind::Locks), f).value;
+            at(32) / at(16)
+        })
+        .collect();
+    let average = mean(&growth).value;
+    out.push(Claim {
+        source: "7.2",
+        what: "spinning for each acquire grows from 16 to 32 CPUs".into(),
+        paper: "about 3 x".into(),
+        measured: format!("{average:.1} x"),
+        basis: Basis::Predicted,
+        holds: average > 1.5,
+        why: "workloads that wait for the disk contend no more with more processors",
+    });
+    out
+}
+
+fn figure5_and_6(suite: &Suite) -> Vec<Claim> {
+    let regions = joined(suite, &[32]);
+    let share = concurrent(&regions);
+    let tx: Vec<_> = regions.iter().filter(|(_, r)| r.tx_entries > 0).collect();
+    let most = tx.iter().map(|(_, r)| r.most).max().unwrap_or(0);
+    let (some, all) = joined(suite, &CPUS)
+        .iter()
+        .filter(|(_, r)| r.io_restarts > 0)
+        .map(|(_, r)| r.io_restarts as f64 / r.entries as f64)
+        .fold((0, 0), |(s, a), x| if x < 0.9 { (s + 1, a) } else { (s, a + 1) });
+    vec![
+        Claim {
+            source: "figure 5",
+            what: "regions with more than one thread".into(),
+            paper: format!("{:.0} % of 284", paper::CONCURRENT.0),
+            measured: format!("{share:.0} % of {}", tx.len()),
+            basis: Basis::Predicted,
+            holds: share > 50.0,
+            why: "too few executions at this scale",
+        },
+        Claim {
+            source: "figure 5",
+            what: "most threads in one region at once".into(),
+            paper: paper::CONCURRENT.1.to_string(),
+            measured: most.to_string(),
+            basis: Basis::Predicted,
+            holds: most >= 24,
+            why: "do_gettimeofday is called less often in the models",
+        },
+        Claim {
+            source: "figure 6",
+            what: "regions with I/O: some on part of their paths, others on nearly all".into(),
+            paper: "several, the majority".into(),
+            measured: format!("{some} on part, {all} on nearly all"),
+            basis: Basis::Predicted,
+            holds: some > 0 && all > 0,
+            why: "the device models have too few kinds of path",
+        },
+    ]
+}
+
+fn section74(suite: &Suite) -> Vec<Claim> {
+    let (instrs, cycles) = transaction(suite);
+    let mut out = vec![Claim {
+        source: "3.2",
+        what: "average transaction: instructions, cycles (within a factor of 2)".into(),
+        paper: format!("{:.0}, {:.0}", paper::TRANSACTION.0, paper::TRANSACTION.1),
+        measured: format!("{instrs:.0}, {cycles:.0}"),
+        basis: Basis::Predicted,
+        holds: (0.5..=2.0).contains(&(instrs / paper::TRANSACTION.0))
+            && (0.5..=2.0).contains(&(cycles / paper::TRANSACTION.1)),
+        why: "our regions do only the accesses that matter for sharing",
+    }];
+    for (i, cpus) in CPUS.into_iter().enumerate() {
+        let change = kernel_change(suite, KernelKind::Cx, cpus);
+        out.push(Claim {
+            source: "7.4",
+            what: format!("kernel time with cxspinlocks, {cpus} CPUs: within 5 %"),
+            paper: format!("{:+.1} %, inside the interval", paper::CX_CHANGE[i]),
+            measured: format!("{change:+.1} %"),
+            basis: Basis::Predicted,
+            holds: change.value.abs() <= 5.0,
+            why: "our Linux loses so much to contended locks at this point that transactions gain",
+        });
+    }
+    out
+}
+
+fn table7(suite: &Suite) -> Vec<Claim> {
+    let cx = |r: &paper::Row7| Point::plain(r.0, r.1, KernelKind::Cx);
+    let nests: Vec<f64> = TABLE7.iter().map(|r| suite.mean(cx(r), nesting).value).collect();
+    let ours: Vec<f64> = TABLE7.iter().map(|r| suite.mean(cx(r), waste).value).collect();
+    let papers: Vec<f64> = TABLE7.iter().map(|r| r.3).collect();
+    let rho = spearman(&ours, &papers);
+    let sys: Vec<f64> = TABLE7.iter().map(|r| suite.mean(cx(r), from_syscalls).value).collect();
+    let sys_rho = spearman(&sys, &TABLE7.iter().map(|r| r.5).collect::<Vec<_>>());
+    let (low, high) = nests.iter().fold((f64::MAX, 0.0f64), |(l, h), v| (l.min(*v), h.max(*v)));
+    let most = ours.iter().fold(0.0f64, |a, b| a.max(*b));
+    vec![
+        Claim {
+            source: "table 7",
+            what: "nesting depth of I/O".into(),
+            paper: "1.30 to 1.51, none above 3".into(),
+            measured: format!("{low:.2} to {high:.2}"),
+            basis: Basis::Predicted,
+            holds: low >= 1.0 && high <= 2.0,
+            why: "most of the models' I/O is nested in the block queue's region",
+        },
+        Claim {
+            source: "table 7",
+            what: "waste of I/O restarts: rank over the rows".into(),
+            paper: "config > mab > find, pmake".into(),
+            measured: format!("rank correlation {rho:.2}"),
+            basis: Basis::Predicted,
+            holds: rho >= RANK,
+            why: "who waits for the disk decides, and the models' files are smaller",
+        },
+        Claim {
+            source: "table 7",
+            what: "waste of I/O restarts: largest, % of kernel time".into(),
+            paper: "36.3".into(),
+            measured: format!("{most:.2}"),
+            basis: Basis::Predicted,
+            holds: (18.0..72.0).contains(&most),
+            why: "the paper books idle time before an I/O restart as waste (its section 7.4); here an \
+                  attempt that is cancelled is as short as the region before its I/O",
+        },
+        Claim {
+            source: "table 7",
+            what: "share of transactions from system calls (CX): rank over the rows".into(),
+            paper: "rank 1.0".into(),
+            measured: format!("rank correlation {sys_rho:.2}"),
+            basis: Basis::Predicted,
+            holds: sys_rho >= RANK,
+            why: "the share depends on how long user code runs between calls, which was not fitted",
+        },
+    ]
+}
+
+fn priorities(suite: &Suite) -> Vec<Claim> {
+    let base = grid(|_| ());
+    let both = base
+        .iter()
+        .flat_map(|p| [SchedKind::Default, SchedKind::Aware].map(|s| Point { sched: s, ..*p }));
+    let rates: Vec<f64> = both.map(|p| suite.mean(p, inversion).value).collect();
+    let average = mean(&rates).value;
+    let os_prio: Vec<&Stats> =
+        suite.all().filter(|(p, _)| p.policy == Policy::OsPrio).map(|(_, s)| s).collect();
+    let inversions: u64 = os_prio.iter().map(|s| s.inversions + s.policy_inversions).sum();
+    let judged: u64 = os_prio.iter().map(|s| s.judged).sum();
+    let policy = |w| -> u64 {
+        let p = |cpus| Point::plain(w, cpus, KernelKind::Ss);
+        CPUS.iter().flat_map(|c| suite.at(p(*c))).map(|s| s.policy_inversions).sum()
+    };
+    let policies: u64 = Workload::TABLE5.iter().map(|w| policy(*w)).sum();
+    let mut out = vec![
+        Claim {
+            source: "figure 7",
+            what: "conflicts that invert priority under SizeMatters, average".into(),
+            paper: format!("{:.1} %", paper::INVERSION),
+            measured: format!("{average:.1} %"),
+            basis: Basis::Predicted,
+            holds: (2.0..40.0).contains(&average),
+            why: "depends on how threads' dynamic priorities spread",
+        },
+        Claim {
+            source: "figure 7",
+            what: "inversions under os_prio, all runs".into(),
+            paper: "0".into(),
+            measured: format!("{inversions} of {judged} conflicts"),
+            basis: Basis::Mechanism,
+            holds: inversions == 0 && judged > 0,
+            why: "the policy is broken",
+        },
+        Claim {
+            source: "figure 7",
+            what: "policy inversion under SizeMatters exists and is rare".into(),
+            paper: "0.01 to 0.02 %, two workloads".into(),
+            measured: format!("{policies} conflicts"),
+            basis: Basis::Predicted,
+            holds: policies > 0,
+            why: "the one real-time thread met no conflict at this scale",
+        },
+    ];
+    for (i, sched) in [SchedKind::Default, SchedKind::Aware].into_iter().enumerate() {
+        let costs: Vec<f64> = base
+            .iter()
+            .map(|p| {
+                let from = Point { sched, ..*p };
+                let to = Point { policy: Policy::OsPrio, ..from };
+                suite.change(from, to, |s| s.end as f64).value
+            })
+            .collect();
+        let cost = mean(&costs);
+        out.push(Claim {
+            source: "7.5",
+            what: format!("cost of os_prio, {} scheduler, average", sched.name()),
+            paper: format!("< {:.1} %", paper::OS_PRIO_COST[i]),
+            measured: format!("{cost:+.2} %"),
+            basis: Basis::Predicted,
+            holds: cost.value < paper::OS_PRIO_COST[i],
+            why: "size matters more in the models' conflicts",
+        });
+    }
+    out
+}
+
+fn scheduling(suite: &Suite) -> Vec<Claim> {
+    let base = grid(|_| ());
+    let shares: Vec<f64> = base.iter().map(|p| suite.mean(*p, restart_share).value).collect();
+    let share = mean(&shares).value;
+    let changes: Vec<f64> = base
+        .iter()
+        .map(|p| suite.change(*p, Point { sched: SchedKind::Aware, ..*p }, |s| s.end as f64).value)
+        .collect();
+    let average = mean(&changes);
+    let mut out = vec![
+        Claim {
+            source: "figure 8",
+            what: "restart cycles, average, % of all time".into(),
+            paper: format!("< {:.0}", paper::RESTART_BOUND),
+            measured: format!("{share:.2}"),
+            basis: Basis::Predicted,
+            holds: share < paper::RESTART_BOUND * 1.5,
+            why: "bonnie++ and mab contend more here than in the paper",
+        },
+        Claim {
+            source: "7.6",
+            what: "aware scheduler against default, average".into(),
+            paper: format!("within {:.1} %", paper::SCHED_DIFFERENCE),
+            measured: format!("{average:+.2} %"),
+            basis: Basis::Predicted,
+            holds: average.value.abs() <= paper::SCHED_DIFFERENCE,
+            why: "runs are short, so single decisions show",
+        },
+    ];
+    for (i, cpus) in PIPELINE_CPUS.into_iter().enumerate() {
+        let (d, a) = (pipeline(cpus, SchedKind::Default), pipeline(cpus, SchedKind::Aware));
+        let time = suite.change(d, a, |s| s.end as f64);
+        let (paper, holds) = match paper::PIPELINE[i] {
+            Some(gain) => (format!("-{gain:.0} %"), time.value < 0.0),
+            None => ("not significant".into(), time.value < 0.0 || time.value.abs() <= time.half),
+        };
+        out.push(Claim {
+            source: "figure 9",
+            what: format!("pipeline, aware against default, {cpus} CPUs"),
+            paper,
+            measured: format!("{time:+.1} %"),
+            basis: Basis::Predicted,
+            holds,
+            why: "the interval is as large as the effect",
+        });
+    }
+    let change = |f: fn(&Stats) -> f64| {
+        let at = |c| {
+            suite.change(pipeline(c, SchedKind::Default), pipeline(c, SchedKind::Aware), f).value
+        };
+        mean(&PIPELINE_CPUS.map(at))
+    };
+    let restarts = change(|s| s.restarts_for(Reason::Conflict) as f64);
+    let cycles = change(|s| s.restart_cycles() as f64);
+    let (r, c) = paper::PIPELINE_RESTARTS;
+    out.push(Claim {
+        source: "7.6",
+        what: "pipeline: restarts and restart cycles by the aware scheduler".into(),
+        paper: format!("{r:+.1} %, {c:+.1} %"),
+        measured: format!("{:+.1} %, {:+.1} %", restarts.value, cycles.value),
+        basis: Basis::Predicted,
+        holds: restarts.value < 0.0 && cycles.value < 0.0,
+        why: "a descheduled thread loses its suspended transaction to whoever runs",
+    });
+    out
+}
