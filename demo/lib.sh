@@ -50,7 +50,12 @@ median() { printf '%s\n' "$@" | sort -n | sed -n "$((($# + 1) / 2))p"; }
 ratio() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.2f", a / (b > 0 ? b : 1) }'; }
 
 is_installed() { dpkg-query -W -f '${Status}' "$1" 2>/dev/null | grep -q ' installed$'; }
-known_to_dpkg() { dpkg-query -W "$1" >/dev/null 2>&1; }
+# Installed, or removed with its configuration left.
+known_to_dpkg() {
+    case $(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null) in
+    '' | not-installed) return 1 ;;
+    esac
+}
 absent() {
     hash -r # the shell remembers where commands were
     ! known_to_dpkg "$1" && ! command -v "$1" >/dev/null
@@ -71,15 +76,29 @@ maintainer_scripts() {
 # Small, harmless, with a postinst and a prerm of their own, and nothing but common libraries below.
 candidates=(figlet tcsh ed nano)
 
+# Sets package and deb to the first one that is not there and that needs nothing else.
 choose_package() {
-    local candidate
-    for candidate in "${candidates[@]}"; do
-        absent "$candidate" || continue
-        echo "$candidate"
-        return
+    local why=()
+    for package in "$@"; do
+        if ! absent "$package"; then
+            why+=("$package is installed")
+        elif ! deb=$(fetch_package "$package" "$tmp"); then
+            why+=("apt-get cannot download $package: $(tail -n 1 "$tmp/apt.err")")
+        elif ! needs_nothing_else "$deb"; then
+            why+=("$package needs further packages")
+        else
+            return 0
+        fi
     done
-    echo "demo: all of ${candidates[*]} are installed here, none is left to install" >&2
+    package=
+    echo "demo: found no package to install:" >&2
+    printf '  %s\n' "${why[@]}" >&2
     exit 1
+}
+
+needs_nothing_else() {
+    apt-get -s --no-install-recommends install "$1" 2>/dev/null |
+        grep -q '^0 upgraded, 1 newly installed, 0 to remove'
 }
 
 # Fetches it with apt-get into a directory of the demonstration; where this machine's own package
@@ -91,11 +110,7 @@ fetch_package() {
     if ! (cd "$dir" && apt-get -q download "$package") >"$2/apt.err" 2>&1; then
         local own=(-o "Dir::State::lists=$dir/lists" -o "Dir::Cache=$dir/cache")
         (cd "$dir" && apt-get -q "${own[@]}" update && apt-get -q "${own[@]}" download "$package") \
-            >"$2/apt.err" 2>&1 || {
-            tail -n 5 "$2/apt.err" >&2
-            echo "demo: apt-get could not download $package; is this machine online?" >&2
-            exit 1
-        }
+            >"$2/apt.err" 2>&1 || return
     fi
     files=("$dir/$package"_*.deb)
     echo "${files[0]}"
