@@ -29,7 +29,7 @@ run() {
         ;;
     shuttle)
         CARGO_TARGET_DIR=$target/mutants/shuttle RUSTFLAGS="--cfg shuttle" \
-            OLF_SHUTTLE_RUNS=2000 timeout 300 cargo test -p olf --release --test shuttle
+            OLF_SHUTTLE_RUNS=2000 RUST_BACKTRACE=0 timeout 300 cargo test -p olf --release --test shuttle
         ;;
     unit)
         CARGO_TARGET_DIR=$target/mutants/unit timeout 300 cargo test -p olf --lib "$2"

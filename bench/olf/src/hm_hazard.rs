@@ -90,8 +90,7 @@ impl HazardSession<'_> {
                 if deleted(next) {
                     let next = unmark(next);
                     // SAFETY: as for the link above.
-                    let unlinked =
-                        unsafe { (*link).compare_exchange(at, next, AcqRel, Relaxed) };
+                    let unlinked = unsafe { (*link).compare_exchange(at, next, AcqRel, Relaxed) };
                     if unlinked.is_err() {
                         continue 'again;
                     }

@@ -42,7 +42,9 @@ impl Set for OlfSet {
 impl Drop for OlfSet {
     fn drop(&mut self) {
         let mut session = self.session();
-        (0..self.entries.len() as u64).for_each(|key| drop(session.remove(key)));
+        (0..self.entries.len() as u64).for_each(|key| {
+            session.remove(key);
+        });
     }
 }
 

@@ -51,7 +51,9 @@ mod tests {
                 s.spawn(move || {
                     let mut session = set.session();
                     let keys = (0..64).filter(move |k| k % 2 == parity);
-                    keys.clone().for_each(|k| drop(session.insert(k)));
+                    keys.clone().for_each(|k| {
+                        session.insert(k);
+                    });
                     for _ in 0..200 {
                         keys.clone().for_each(|k| assert!(session.remove(k)));
                         keys.clone().for_each(|k| assert!(session.insert(k)));

@@ -24,6 +24,9 @@ use crate::sync::Ordering;
 use crate::{read, wait};
 use core::mem;
 
+/// After a collision or a long wait, how many sections wait until nobody else is writing.
+const CAREFUL: u32 = 64;
+
 /// The private state of a member's write section.
 #[derive(Default)]
 pub(crate) struct Section {
@@ -92,6 +95,7 @@ impl<'m, 'g> Write<'m, 'g> {
         let d = member.d;
         let own = member.published();
         debug_assert!(!member.section.open, "olf: the last write section was leaked, not ended");
+        wait::gate(d, member.collisions == 0);
         let pin = d.counters.committed.0.load(Ordering::Acquire);
         d.counters.mirror.note(member.seat, Published::Pin, pin);
         own.pin.store(pin, Ordering::Relaxed);
@@ -158,13 +162,18 @@ impl<'m, 'g> Write<'m, 'g> {
             return Ok(End::Done(my));
         }
         self.suspend();
-        let c = wait::committed(d, self.member.seat, my - STEP);
+        let mut slow = false;
+        let c = wait::committed_noting(d, self.member.seat, my - STEP, &mut slow);
         if c >= my {
             self.close();
             return Err(Error::Evicted);
         }
+        if slow {
+            self.member.collisions = CAREFUL;
+        }
         if self.section().need_retry || !self.holds_at(c) {
             self.undo();
+            self.member.collisions = CAREFUL;
             let s = self.section();
             s.attempt += 1;
             s.need_retry = false;
@@ -181,6 +190,7 @@ impl<'m, 'g> Write<'m, 'g> {
             self.undo();
         }
         self.commit(my);
+        self.member.collisions = self.member.collisions.saturating_sub(1);
         Ok(End::Done(my))
     }
 

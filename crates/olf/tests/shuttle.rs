@@ -22,7 +22,7 @@ fn explore<const K: usize>(shape: Shape) {
     let seed = || shuttle::rand::Rng::r#gen::<u64>(&mut shuttle::rand::thread_rng());
     let config = || {
         let mut config = Config::new();
-        config.stack_size = 1 << 20;
+        config.stack_size = 4 << 20;
         config.max_steps = MaxSteps::FailAfter(200_000);
         config
     };

@@ -84,6 +84,12 @@ static void *counter(void *unused) {
     olf_read_begin(m);
     olf_for_each(pos, &lists[0], m) n++;
     olf_for_each(pos, &lists[1], m) n++;
+    uint64_t epoch = olf_epoch(m);
+    pos = &lists[0];
+    do {
+      CHECK(olf_read_step(m, epoch, pos) == olf_read_next(m, pos));
+      pos = olf_read_step(m, epoch, pos);
+    } while (pos != &lists[0]);
     olf_read_end(m);
     CHECK(n == NODES);
   }

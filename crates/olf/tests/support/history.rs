@@ -54,8 +54,14 @@ enum What {
     Aborted(Vec<Step>),
 }
 
+/// The checkers' atomics are large; a small group keeps it off the end of the stack.
+#[cfg(shuttle)]
+type Counters = Group<10, 24>;
+#[cfg(not(shuttle))]
+type Counters = Group<16, 64>;
+
 pub struct World<const K: usize> {
-    group: Group<16, 64>,
+    group: Counters,
     lists: Vec<List<Kind, K>>,
     items: Vec<Item<K>>,
     clock: AtomicU64,

@@ -10,6 +10,11 @@ final class Backoff {
 
     private int step;
 
+    /** Whether this wait was a long one. */
+    boolean beyondSpinning() {
+        return step > SPINS;
+    }
+
     void pause() {
         if (step <= SPINS) {
             for (int i = 0; i < 1 << step; i++) {

@@ -10,6 +10,8 @@ final class Member {
     private static final VarHandle READING;
     private static final int READ_ONLY = -1;
     private static final int UNCLAIMED = -2;
+    /** What {@link #collisions} is set to when a section has to run again. */
+    private static final int CAREFUL = 64;
 
     static {
         try {
@@ -33,6 +35,8 @@ final class Member {
     private boolean open;
     private long my;
     private int attempt;
+    /** How many of the next sections are to wait until nobody else is writing. */
+    private int collisions;
     private boolean needRetry;
     private boolean owns;
     private long validated;
@@ -118,6 +122,7 @@ final class Member {
         if (inRead) {
             throw new IllegalStateException("a write section inside a read section; end that first");
         }
+        group.gate(collisions > 0);
         validated = group.committed();
         my = group.claim();
         attempt = 0;
@@ -137,10 +142,18 @@ final class Member {
     /** Waits for all older writers, and commits or takes everything back; false: run the body again. */
     boolean endWrite(boolean keep) {
         suspend();
-        long c = group.awaitCommitted(my - 2);
+        long c = group.committed();
+        if (c < my - 2) {
+            Backoff backoff = new Backoff();
+            c = group.awaitCommitted(my - 2, backoff);
+            if (backoff.beyondSpinning()) {
+                collisions = CAREFUL;
+            }
+        }
         if (needRetry || !holdsAt(c)) {
             undo();
             reset();
+            collisions = CAREFUL;
             attempt++;
             validated = c;
             return false;
@@ -155,6 +168,7 @@ final class Member {
             undo();
         }
         close();
+        collisions = Math.max(0, collisions - 1);
         return true;
     }
 

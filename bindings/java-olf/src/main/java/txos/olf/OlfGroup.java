@@ -32,6 +32,9 @@ public final class OlfGroup {
     private static final int MAX = 32;
     private static final int READ = 48;
 
+    private static final int PROCESSORS = Runtime.getRuntime().availableProcessors();
+    private static final int GATE_TRIES = 128;
+
     private final long[] counters = new long[64];
     /** Replaced as a whole, under the lock of this group, when a thread appears. */
     private volatile Member[] members = {};
@@ -124,6 +127,24 @@ public final class OlfGroup {
         LONGS.setRelease(counters, COMMITTED, my);
     }
 
+    /**
+     * Waits before a section takes its epoch: while as many writers are at work as there are processors,
+     * or, for a {@code careful} one, while any is. A writer that waits without an epoch holds up nobody.
+     * The wait is bounded; it is a matter of speed only.
+     */
+    void gate(boolean careful) {
+        int most = careful ? 1 : PROCESSORS;
+        Backoff backoff = null;
+        for (int i = 0; i < GATE_TRIES; i++) {
+            long atWork = ((long) LONGS.getOpaque(counters, MAX) - committed()) / 2;
+            if (atWork < most) {
+                return;
+            }
+            backoff = backoff == null ? new Backoff() : backoff;
+            backoff.pause();
+        }
+    }
+
     long claim() {
         return (long) LONGS.getAndAdd(counters, MAX, 2L) + 2;
     }
@@ -134,7 +155,12 @@ public final class OlfGroup {
 
     /** Waits until {@code target} is committed, and returns what is. */
     long awaitCommitted(long target) {
-        Backoff backoff = new Backoff();
+        long c = committed();
+        return c >= target ? c : awaitCommitted(target, new Backoff());
+    }
+
+    /** As {@link #awaitCommitted(long)}; {@code backoff} tells afterwards how long it took. */
+    long awaitCommitted(long target, Backoff backoff) {
         while (true) {
             long c = committed();
             if (c >= target) {

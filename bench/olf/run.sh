@@ -1,0 +1,53 @@
+#!/bin/sh
+# Measures everything and renews docs/olf: results.csv, tables.md and the plots. Takes about five minutes
+# (one with --quick, which says little). Usage: ./run.sh [--quick] [table|several|c|java|report]...
+set -eu
+cd "$(dirname "$0")"
+root=$(cd ../.. && pwd)
+target=${CARGO_TARGET_DIR:-$root/target}
+out=$root/docs/olf
+ms=100 repeats=5 quick=
+if [ "${1:-}" = --quick ]; then
+    ms=20 repeats=1 quick=--quick
+    shift
+fi
+mkdir -p "$out/parts" "$target/olf-bench"
+
+rust() {
+    cargo build -q --release -p olf-bench
+    "$target/release/olf-bench" "$1" $quick | tee "$out/parts/$1.csv"
+}
+table() { rust table; }
+several() { rust several; }
+
+c() {
+    cargo build -q --release -p olf-capi
+    cc -std=gnu11 -O2 -Wall -Wextra -pthread -I "$root/crates/olf/capi/include" \
+        -o "$target/olf-bench/bench" c/bench.c "$target/release/libolf_c.a" -ldl -lm
+    "$target/olf-bench/bench" $ms $repeats | tee "$out/parts/c.csv"
+}
+
+java() {
+    (cd "$root/bindings/java-olf" && mvn -q -B compile)
+    classes=$root/bindings/java-olf/target/classes
+    javac -cp "$classes" -d "$target/olf-bench" java/Bench.java
+    command java -cp "$classes:$target/olf-bench" Bench $ms $repeats | tee "$out/parts/java.csv"
+}
+
+report() {
+    {
+        echo "experiment,language,implementation,threads,ns"
+        for part in table c java several; do
+            test ! -f "$out/parts/$part.csv" || cat "$out/parts/$part.csv"
+        done
+    } >"$out/results.csv"
+    cargo build -q --release -p olf-bench
+    "$target/release/olf-bench" report "$out/results.csv" "$out"
+}
+
+if [ $# -eq 0 ]; then
+    set -- table several c java report
+fi
+for step; do
+    "$step"
+done
