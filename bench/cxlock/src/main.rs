@@ -20,14 +20,17 @@ struct Arguments {
     /// Rounds of each workload
     #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
-    /// Only workloads whose name contains this
+    /// Only the workload of this name, or all whose name contains it
     #[arg(long, default_value = "")]
     only: String,
 }
 
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
-    let chosen: Vec<_> = WORKLOADS.iter().filter(|w| w.name.contains(&arguments.only)).collect();
+    let exact = WORKLOADS.iter().filter(|w| w.name == arguments.only);
+    let similar = WORKLOADS.iter().filter(|w| w.name.contains(&arguments.only));
+    let chosen: Vec<_> =
+        if exact.clone().count() > 0 { exact.collect() } else { similar.collect() };
     ensure!(
         !chosen.is_empty(),
         "no workload is named like {:?}; there are: {}",

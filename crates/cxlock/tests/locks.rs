@@ -239,6 +239,7 @@ fn a_section_that_always_loses_ends_exclusively() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "a million reads")]
 fn a_section_too_large_is_run_exclusively() {
     let lock = CxLock::<Stm>::new().with_stats();
     let cell = TCell::<u64, Stm>::new(0);
