@@ -186,6 +186,7 @@ impl Transaction {
     fn keep(&mut self, delta: Delta, captured: &Captured) -> Result<Next> {
         let id = self.report.id;
         self.report.outcome = "kept".to_owned();
+        self.report.text = delta.unified(&self.tree);
         let report = serde_json::to_vec(&self.report)?;
         let (state, dir) = (Rc::clone(&self.state), self.take_dir());
         let prepared = Prepared::stage(&state, dir, delta)?;

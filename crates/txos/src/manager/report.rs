@@ -40,9 +40,9 @@ pub struct Report {
     pub conflicts: Vec<Vec<Conflict>>,
     /// The changes.
     pub changes: Vec<Change>,
-    /// What changes in small text files, as unified diffs, by path.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub text: BTreeMap<String, String>,
+    /// What changes in small text files, as unified diffs; of a transaction that is kept.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub text: String,
     /// What had to be assumed of them.
     pub notes: Vec<String>,
     /// Objects read, in the last attempt.
@@ -83,7 +83,7 @@ impl Report {
                 .to_owned(),
             conflicts: Vec::new(),
             changes: Vec::new(),
-            text: BTreeMap::new(),
+            text: String::new(),
             notes: Vec::new(),
             read_objects: 0,
             relaxed: 0,

@@ -38,11 +38,9 @@ pub fn run(args: Args) -> Result<Exit> {
     let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     for change in &report.changes {
         print(format_args!("{}\n", painted(change, colour)))?;
-        if args.text
-            && let Some(text) = report.text.get(&change.path.to_string_lossy().into_owned())
-        {
-            print(format_args!("{text}"))?;
-        }
+    }
+    if args.text {
+        print(format_args!("{}", report.text))?;
     }
     for note in &report.notes {
         print(format_args!("note: {}\n", crate::text::printable(note)))?;
