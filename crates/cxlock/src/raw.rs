@@ -171,9 +171,14 @@ impl RawLock {
         }
     }
 
-    pub(crate) fn refuse_self_deadlock(&self) {
+    /// Whether the calling thread holds the lock.
+    pub(crate) fn is_mine(&self) -> bool {
+        modes::with(|stack| stack.holds(self.id()))
+    }
+
+    fn refuse_self_deadlock(&self) {
         assert!(
-            !modes::with(|stack| stack.holds(self.id())),
+            !self.is_mine(),
             "deadlock: this thread holds the lock exclusively already; end that section first, or \
              pass its guard on"
         );

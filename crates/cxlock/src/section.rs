@@ -95,20 +95,18 @@ impl<'c, E: Engine> Section<'c, E> {
     }
 
     /// Enters another lock: within the transaction that runs (flat: the outermost section is what
-    /// restarts, and commits all), or, from an exclusive section, as a transaction of its own.
+    /// restarts, and commits all), or, from an exclusive section, as a transaction of its own. A lock
+    /// that this thread holds already it may enter again, in either mode.
     ///
     /// # Errors
     /// The outermost section must start again.
-    ///
-    /// # Panics
-    /// If this thread holds that lock exclusively.
     pub fn optimistic<R>(
         &mut self,
         lock: &'c CxLock<E>,
         mut body: impl FnMut(&mut Self) -> Result<R, Restart>,
     ) -> Result<R, Restart> {
         let Some(running) = &mut self.transaction else {
-            return Ok(lock.run(body));
+            return if lock.raw.is_mine() { body(self) } else { Ok(lock.run(body)) };
         };
         let _entered = Entered::new(lock.raw.id(), Mode::Optimistic);
         running.enter(&lock.raw).map_err(Restart)?;
@@ -147,14 +145,12 @@ impl<'c, E: Engine> Section<'c, E> {
         lock: &'c CxLock<E>,
         body: &mut impl FnMut(&mut Self) -> Result<R, Restart>,
     ) -> Result<R, Reason> {
-        self.running().begin(&lock.raw)?;
+        // In exclusive mode there is nothing to attempt; nobody asks for it.
+        let Some(running) = &mut self.transaction else { return Err(Reason::NeedExclusive) };
+        running.begin(&lock.raw)?;
         let outcome = body(self);
-        self.running().finish(outcome)
-    }
-
-    fn running(&mut self) -> &mut Running<'c, E> {
-        // A body can't change the mode: `transaction` is private and set at the section's creation.
-        self.transaction.as_mut().expect("attempts are made by sections in optimistic mode")
+        let Some(running) = &mut self.transaction else { return Err(Reason::NeedExclusive) };
+        running.finish(outcome)
     }
 }
 
@@ -202,7 +198,10 @@ impl<'c, E: Engine> Running<'c, E> {
 
     #[cold]
     fn wait_for(&mut self, lock: &'c RawLock) -> Result<(), Reason> {
-        lock.refuse_self_deadlock();
+        if lock.is_mine() {
+            // Held until after this transaction's commit, by a guard that is older than it.
+            return Ok(());
+        }
         // Who waits in here may not keep others waiting.
         self.inside.iter().for_each(|raw| raw.step_out());
         let entered = self.spin_until_free(lock);

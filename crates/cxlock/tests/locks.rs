@@ -27,6 +27,7 @@ on_each_engine!(
     a_panic_leaves_a_usable_lock,
     swallowed_restarts_do_not_commit,
     holding_excludes,
+    a_section_may_enter_a_lock_again,
     misuse_is_named,
 );
 
@@ -174,6 +175,36 @@ fn holding_excludes<E: Engine>() {
         drop(guard);
         assert_eq!(reader.join().expect("no panic"), 100);
     });
+}
+
+/// Also after it became exclusive: code that nests must not care which of the two it is in.
+fn a_section_may_enter_a_lock_again<E: Engine>() {
+    let (a, b) = (CxLock::<E>::new(), CxLock::<E>::new());
+    let cell = TCell::<u32, E>::new(0);
+    for io in [false, true] {
+        a.optimistic(|s| {
+            if io {
+                s.io()?;
+            }
+            s.optimistic(&a, |s| {
+                let n = s.read(&cell)?;
+                s.write(&cell, n + 1)
+            })
+        });
+        let guard = a.exclusive();
+        b.optimistic(|s| {
+            if io {
+                s.io()?;
+            }
+            s.optimistic(&a, |s| {
+                let n = s.read(&cell)?;
+                s.write(&cell, n + 1)
+            })
+        });
+        drop(guard);
+    }
+    assert_eq!(cell.peek(), 4);
+    assert!(a.try_exclusive().is_some() && b.try_exclusive().is_some());
 }
 
 fn misuse_is_named<E: Engine>() {
