@@ -2,7 +2,7 @@
 //!
 //! Both ends are the two halves of one `UnixStream::pair` that the manager made before the child.
 
-use crate::Error;
+use crate::{Error, filter::rules::HANDOVER_FLAGS};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::retry_on_intr;
 use rustix::net::{
@@ -23,7 +23,8 @@ pub fn send_fd(stream: &UnixStream, fd: OwnedFd) -> Result<(), Error> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     control.push(SendAncillaryMessage::ScmRights(&fds));
-    sendmsg(stream, &[IoSlice::new(b"f")], &mut control, SendFlags::NOSIGNAL)
+    let flags = SendFlags::from_bits_retain(HANDOVER_FLAGS);
+    sendmsg(stream, &[IoSlice::new(b"f")], &mut control, flags)
         .map_err(Error::system("send a descriptor"))?;
     Ok(())
 }

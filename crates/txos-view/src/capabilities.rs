@@ -27,9 +27,11 @@ const DROPPED: CapabilitySet = CapabilitySet::SYS_PTRACE
     .union(CapabilitySet::CHECKPOINT_RESTORE);
 
 /// Takes the capabilities of [`DROPPED`] out of the bounding set, so that the next `execve(2)`
-/// and all after it come without them.
-pub(crate) fn drop_dangerous() -> Result<()> {
-    for capability in DROPPED.iter() {
+/// and all after it come without them. Where the network is the host's (`--allow net`), it may be
+/// used and not changed: `CAP_NET_ADMIN` goes too.
+pub(crate) fn drop_dangerous(private_network: bool) -> Result<()> {
+    let network = if private_network { CapabilitySet::empty() } else { CapabilitySet::NET_ADMIN };
+    for capability in DROPPED.union(network).iter() {
         match remove_capability_from_bounding_set(capability) {
             // Unknown to an older kernel: nothing to drop.
             Ok(()) | Err(Errno::INVAL) => {}

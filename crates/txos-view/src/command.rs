@@ -14,20 +14,29 @@ use rustix::{
     stdio::{dup2_stderr, dup2_stdin, dup2_stdout},
 };
 
-use crate::{Channel, FromView, Result, ViewError, ViewSpec, capabilities, sys};
+use crate::{
+    BeforeExec, Channel, FromView, Result, ViewError, ViewSpec, capabilities, handover::Giver, sys,
+};
 
 /// Prepares the process and executes the command; never returns.
 pub(crate) fn execute(
     spec: &ViewSpec,
     channel: &Channel,
     terminal: Option<OwnedFd>,
-    before_exec: &mut dyn FnMut(&Channel) -> std::result::Result<(), String>,
+    giver: Giver,
+    before_exec: &mut BeforeExec<'_>,
 ) -> ! {
     let prepared = prepare(spec, terminal.as_ref())
         .map_err(|error| error.to_string())
         .and_then(|()| before_exec(channel))
+        .and_then(|listener| match listener {
+            Some(listener) => giver.give(&listener).map_err(|error| error.to_string()),
+            None => Ok(()),
+        })
         // Last, since installing the filter still needs a capability that goes here.
-        .and_then(|()| capabilities::drop_dangerous().map_err(|error| error.to_string()));
+        .and_then(|()| {
+            capabilities::drop_dangerous(spec.private_network).map_err(|error| error.to_string())
+        });
     if let Err(message) = prepared {
         let _ = channel.send(&FromView::Failed { message }, None);
         exit(125);

@@ -1,3 +1,5 @@
+use std::os::fd::OwnedFd;
+
 use rustix::{
     process::{Signal, WaitOptions, set_parent_process_death_signal, wait},
     thread::set_name,
@@ -5,20 +7,19 @@ use rustix::{
 
 use crate::{Channel, FromView, Result, ViewError, ViewSpec, init, mounts, namespaces, sys};
 
+/// What runs in the command's process, in the view and its working directory, right before
+/// privileges are dropped and the command is executed. It may give a listener of a system call
+/// filter that it has installed; init passes that on.
+pub type BeforeExec<'a> = dyn FnMut(&Channel) -> std::result::Result<Option<OwnedFd>, String> + 'a;
+
 /// Makes the view that `spec` describes and runs its command in it.
 ///
 /// To be called in a process of its own that was just started and has one thread.
-/// `before_exec` runs in the command's process, in the view and its working directory, right before
-/// privileges are dropped and the command is executed; there standard input is opened and the
-/// system call filter installed, and their descriptors sent.
+/// `before_exec` is where standard input is opened and the system call filter installed.
 ///
 /// All outcomes are told over `channel`; the return value is the exit status for the calling
 /// process and says nothing more.
-pub fn enter(
-    spec: &ViewSpec,
-    channel: &Channel,
-    before_exec: &mut dyn FnMut(&Channel) -> std::result::Result<(), String>,
-) -> u8 {
+pub fn enter(spec: &ViewSpec, channel: &Channel, before_exec: &mut BeforeExec<'_>) -> u8 {
     match run(spec, channel, before_exec) {
         Ok(()) => 0,
         Err(error) => {
@@ -29,11 +30,7 @@ pub fn enter(
     }
 }
 
-fn run(
-    spec: &ViewSpec,
-    channel: &Channel,
-    before_exec: &mut dyn FnMut(&Channel) -> std::result::Result<(), String>,
-) -> Result<()> {
+fn run(spec: &ViewSpec, channel: &Channel, before_exec: &mut BeforeExec<'_>) -> Result<()> {
     namespaces::leave_host(spec)?;
     // After the namespaces: a change of credentials clears the death signal (prctl(2)).
     die_with_parent()?;

@@ -11,12 +11,15 @@ use rustix::{
     },
 };
 
-use crate::{Channel, FromView, Result, ToView, ViewError, ViewSpec, command, mounts, sys};
+use crate::{
+    BeforeExec, Channel, FromView, Result, ToView, ViewError, ViewSpec, command,
+    handover::Handover, mounts, sys,
+};
 
 pub(crate) fn run(
     spec: &ViewSpec,
     channel: &Channel,
-    before_exec: &mut dyn FnMut(&Channel) -> std::result::Result<(), String>,
+    before_exec: &mut BeforeExec<'_>,
 ) -> Result<()> {
     let terminal = mounts::assemble(spec, channel)?;
     // From here on no process of the view can trace init or look into it (ptrace(2)).
@@ -30,12 +33,16 @@ pub(crate) fn run(
     }
     let children =
         sys::child_events().map_err(|errno| ViewError::step("watch child processes", errno))?;
+    let handover = Handover::new()?;
     match sys::fork().map_err(|errno| ViewError::step("fork the command", errno))? {
-        sys::Forked::Child => command::execute(spec, channel, terminal, before_exec),
+        sys::Forked::Child => {
+            command::execute(spec, channel, terminal, handover.giver(), before_exec)
+        }
         sys::Forked::Parent(pid) => {
             drop(terminal);
             let leader = Pid::from_raw(pid)
                 .ok_or_else(|| ViewError::Message("fork gave no pid".to_owned()))?;
+            handover.pass_on(leader, channel)?;
             supervise(leader, channel, &children)?;
             channel.send(&FromView::Ended, None)
         }

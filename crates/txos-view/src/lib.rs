@@ -31,6 +31,7 @@ mod control;
 mod device_guard;
 mod enter;
 mod error;
+mod handover;
 mod init;
 mod layers;
 mod mounts;
@@ -41,7 +42,7 @@ mod sys;
 
 pub use control::{Channel, FromView, ToView};
 pub use device_guard::DeviceGuard;
-pub use enter::enter;
+pub use enter::{BeforeExec, enter};
 pub use error::{Result, ViewError};
 pub use layers::{PlannedLayer, plan_layers};
 pub use spec::{Credentials, Layer, Original, Plant, ViewSpec};

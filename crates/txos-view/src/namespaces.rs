@@ -8,7 +8,8 @@ use crate::{Credentials, Result, ViewError, ViewSpec, sys};
 /// namespace.
 pub(crate) fn leave_host(spec: &ViewSpec) -> Result<()> {
     let Credentials::User { uid, gid } = spec.credentials else {
-        return unshare(spec, UnshareFlags::empty());
+        unshare(spec, UnshareFlags::empty())?;
+        return start_network(spec);
     };
     unshare(spec, UnshareFlags::NEWUSER)?;
     // Group ids can be mapped without privilege only once setgroups(2) is off (user_namespaces(7)).
@@ -22,7 +23,18 @@ pub(crate) fn leave_host(spec: &ViewSpec) -> Result<()> {
             ViewError::step(format!("write /proc/self/{file}"), errno)
         })?;
     }
-    Ok(())
+    start_network(spec)
+}
+
+/// In a network of its own a transaction has loopback. A kernel without internet sockets has none.
+fn start_network(spec: &ViewSpec) -> Result<()> {
+    if !spec.private_network {
+        return Ok(());
+    }
+    match sys::loopback_up() {
+        Ok(()) | Err(Errno::AFNOSUPPORT | Errno::NODEV) => Ok(()),
+        Err(errno) => Err(ViewError::step("bring up the view's loopback interface", errno)),
+    }
 }
 
 fn unshare(spec: &ViewSpec, user: UnshareFlags) -> Result<()> {

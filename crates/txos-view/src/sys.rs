@@ -93,3 +93,21 @@ pub(crate) fn borrow(fd: i32) -> BorrowedFd<'static> {
     // EBADF, and in this single-threaded process nothing else can take its number.
     unsafe { BorrowedFd::borrow_raw(fd) }
 }
+
+/// Brings the loopback interface of the calling process's network namespace up, so that processes in
+/// it reach one another (netdevice(7), `SIOCSIFFLAGS`).
+pub(crate) fn loopback_up() -> Result<(), Errno> {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+    let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+    // SAFETY: all fields are integers or bytes, for which zero is a value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(b"lo") {
+        *to = *from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+    // SAFETY: the argument is a valid `struct ifreq` that outlives the call.
+    match unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) } {
+        0 => Ok(()),
+        _ => Err(last_errno()),
+    }
+}
