@@ -45,14 +45,12 @@ pub fn run(args: Args) -> Result<Exit> {
 }
 
 /// The last steps in the command's process: its session, its input, its filter.
-fn prepare(enter: &Enter, channel: &Channel) -> Result<()> {
+fn prepare(enter: &Enter, channel: &Channel) -> Result<Option<OwnedFd>> {
     enter.streams.settle()?;
     if let Some(stdin) = enter.streams.open_stdin()? {
         channel.send(&FromView::Stdin, Some(stdin.as_fd()))?;
     }
-    let listener = Filter::new(&enter.policy).install()?;
-    channel.send(&FromView::Listener, Some(listener.as_fd()))?;
-    Ok(())
+    Ok(Some(Filter::new(&enter.policy).install()?))
 }
 
 #[allow(unsafe_code)] // the descriptors come by number on the command line
