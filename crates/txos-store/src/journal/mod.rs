@@ -49,13 +49,17 @@ pub(crate) struct Replay {
     end: u64,
 }
 
+/// What the file begins with. It stays when all records go: a file that keeps its first block
+/// neither frees nor gets one at each small commit.
+const HEADER: &[u8; 16] = b"txos journal  1\n";
+
 const REMEDY: &str = "copy the state directory aside, find out what harmed the disk, \
                       and then remove the journal to go on without what it says";
 
 impl Replay {
     /// Whether the journal is empty.
     pub(crate) fn is_clean(&self) -> bool {
-        self.end == 0 && self.torn == 0
+        self.end <= HEADER.len() as u64 && self.torn == 0
     }
 }
 
@@ -93,7 +97,15 @@ impl Journal {
             .map_err(|error| StoreError::std("read", &self.path, &error))?;
         let damaged = |detail: String| StoreError::damaged(&self.path, detail, REMEDY);
         let mut replay = Replay::default();
-        let mut at = 0;
+        if !bytes.starts_with(HEADER) {
+            // A crash may have come before the header was there; nothing was decided before it.
+            if frame::any(&bytes) || bytes.len() > HEADER.len() {
+                return Err(damaged("it does not begin as a journal does".to_owned()));
+            }
+            replay.torn = bytes.len() as u64;
+            return Ok(replay);
+        }
+        let mut at = HEADER.len();
         while at < bytes.len() {
             match frame::decode(&bytes[at..]) {
                 Found::Frame(frame, length) => {
@@ -167,7 +179,9 @@ impl Journal {
             return self.append(&Frame { kind: Kind::Done, tx, payload: &[] }, false);
         }
         sys::step()?;
-        self.file.set_len(0).map_err(|error| StoreError::std("truncate", &self.path, &error))
+        self.file
+            .set_len(HEADER.len() as u64)
+            .map_err(|error| StoreError::std("truncate", &self.path, &error))
     }
 
     fn append(&mut self, frame: &Frame<'_>, durable: bool) -> Result<()> {
@@ -177,9 +191,10 @@ impl Journal {
             .file
             .seek(SeekFrom::End(0))
             .map_err(|error| StoreError::std("seek in", &self.path, &error))?;
+        let header: &[u8] = if end == 0 { HEADER } else { &[] };
         let write = self
             .file
-            .write_all(&bytes)
+            .write_all(&[header, &bytes].concat())
             .and_then(|()| if durable { self.file.sync_data() } else { Ok(()) });
         write.map_err(|error| {
             // The record was not decided: it must not be found whole by a later recovery.

@@ -107,6 +107,7 @@ fn record(tx: u64) -> Vec<u8> {
 fn replayed(bytes: &[u8]) -> (Result<Vec<u64>, StoreError>, u64) {
     let dir = tempfile::tempdir().unwrap();
     let state = StateDir::open(dir.path().join("s"), Privilege::Root).unwrap();
+    let bytes = &[&super::HEADER[..], bytes].concat()[..];
     fs::write(state.path().join("journal"), bytes).unwrap();
     let mut journal = Journal::open(&state).unwrap();
     match journal.replay() {
@@ -131,6 +132,22 @@ fn whole_records_are_pending_until_done() {
     assert_eq!(replayed(&[record(1), record(2)].concat()).0.unwrap(), [1, 2]);
     assert_eq!(replayed(&[record(1), record(2), done(1)].concat()).0.unwrap(), [2]);
     assert_eq!(replayed(b"").0.unwrap(), [0; 0]);
+}
+
+#[test]
+fn a_file_that_is_no_journal_is_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = StateDir::open(dir.path().join("s"), Privilege::Root).unwrap();
+    let path = state.path().join("journal");
+    let replay = |bytes: &[u8]| {
+        fs::write(&path, bytes).unwrap();
+        Journal::open(&state).unwrap().replay()
+    };
+    assert!(matches!(replay(&record(1)), Err(StoreError::Damaged { .. })));
+    assert!(matches!(replay(&[b'x'; 100]), Err(StoreError::Damaged { .. })));
+    for length in 0..super::HEADER.len() {
+        assert!(replay(&super::HEADER[..length]).unwrap().pending.is_empty());
+    }
 }
 
 #[test]

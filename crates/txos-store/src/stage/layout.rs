@@ -37,8 +37,7 @@ impl Layout {
         if !draft.evicted.is_empty() {
             sys::make_dirs(tx, Path::new("stage"))?;
         }
-        let layer = self.upper.components().rev().nth(1).map(|part| part.as_os_str().to_owned());
-        let layer = layer.unwrap_or_default();
+        let layer = self.upper.file_name().unwrap_or_default().to_owned();
         for (number, rel) in draft.evicted.iter().enumerate() {
             let from = self.now(rel);
             let to = Path::new("stage").join(format!("e{}-{number}", layer.display()));

@@ -78,7 +78,11 @@ fn stage_draft(tx: &mut TxDir, draft: &Draft, staged: &mut Staged) -> Result<()>
     let mut layout = Layout::new(tx.path(), &draft.upper)?;
     layout.evict(tx.tree(), draft)?;
     strip::strip(tx.tree(), &layout, draft)?;
-    sys::make_dirs(tx.tree(), Path::new("stage"))?;
+    let waits = draft.moves.iter().any(|op| op.slot.is_some())
+        || draft.links.iter().any(|op| op.replaces.is_some());
+    if waits {
+        sys::make_dirs(tx.tree(), Path::new("stage"))?;
+    }
     staged.fresh += draft.fresh.len() + draft.writes.len();
     let plan = &mut staged.plan;
     plan.areas.push(Area {

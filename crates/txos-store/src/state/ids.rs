@@ -4,14 +4,11 @@
 //! boot in which that was written. Ids are reserved 64 at a time, with a flush; in between only
 //! NEXT moves, unflushed. After a reboot NEXT may be stale, so it starts again at BOUND.
 
-use std::{
-    fs::{self, File},
-    io::Write,
-};
+use std::fs::{self, File};
 
 use txos_core::TxId;
 
-use super::{ExclusiveLock, StateDir};
+use super::{ExclusiveLock, StateDir, overwrite};
 use crate::{Result, StoreError, sys};
 
 const RESERVE: u64 = 64;
@@ -39,15 +36,14 @@ impl StateDir {
         };
         let reserve = next >= bound;
         let bound = if reserve { next + RESERVE } else { bound };
+        let text = format!("{} {bound} {boot}\n", next + 1);
         let write = || {
-            let aside = self.path.join("ids.new");
-            let mut new = File::create(&aside)?;
-            writeln!(new, "{} {bound} {boot}", next + 1)?;
+            let open = overwrite(&file, text.as_bytes())?;
             if reserve {
-                new.sync_all()?;
+                open.sync_all()?;
+                File::open(&self.path)?.sync_all()?;
             }
-            fs::rename(&aside, &file)?;
-            if reserve { File::open(&self.path)?.sync_all() } else { Ok(()) }
+            Ok(())
         };
         write().map_err(|error| StoreError::std("write", &file, &error))?;
         Ok(TxId(next))

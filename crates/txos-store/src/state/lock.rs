@@ -3,7 +3,7 @@
 use std::{
     fmt,
     fs::{File, OpenOptions},
-    io::{Read, Seek, Write},
+    io::Read,
     ops::ControlFlow,
     os::unix::fs::OpenOptionsExt,
     path::Path,
@@ -18,7 +18,7 @@ use rustix::{
 use serde::{Deserialize, Serialize};
 use txos_core::TxId;
 
-use super::StateDir;
+use super::{StateDir, overwrite_open};
 use crate::{Result, StoreError, names};
 
 /// Who holds the lock of a state directory, as the holder says.
@@ -72,12 +72,8 @@ impl ExclusiveLock {
 
     fn announce(&mut self) -> Result<()> {
         let text = serde_json::to_vec(&self.holder).unwrap_or_default();
-        let write = |file: &mut File| {
-            file.set_len(0)?;
-            file.rewind()?;
-            file.write_all(&text)
-        };
-        write(&mut self.file).map_err(|error| StoreError::std("write", "the lock file", &error))
+        overwrite_open(&self.file, &text)
+            .map_err(|error| StoreError::std("write", "the lock file", &error))
     }
 }
 

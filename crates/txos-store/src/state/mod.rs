@@ -7,7 +7,7 @@
 //!   ids             the next transaction id (see `ids`)
 //!   journal         what is decided (see docs/journal.md)
 //!   log             one line of JSON for each ended transaction
-//!   tx/ID/          one transaction: meta.json, lock, layers/N/{upper,work}, spill/, prepared
+//!   tx/ID/          one transaction: meta.json, lock, upper.N, work.N, prepared
 //!   conflicts/ID/   what could not be applied without harming someone outside
 //! ```
 //!
@@ -19,6 +19,8 @@
 //!   left has no holder.
 //! - The directory is written only by holders of the lock, except that a transaction writes its
 //!   own `tx/ID` while it holds `tx/ID/lock`.
+//! - Small files that change often are overwritten in place, within one block: truncating or
+//!   replacing them would make some file systems write at once, and free a block each time.
 
 mod ids;
 mod lock;
@@ -26,9 +28,9 @@ mod log;
 mod txdir;
 
 use std::{
-    fs::{self, DirBuilder},
+    fs::{self, DirBuilder, File, OpenOptions},
     io,
-    os::unix::fs::{DirBuilderExt, MetadataExt},
+    os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
 };
 
@@ -156,6 +158,21 @@ impl StateDir {
     pub(crate) fn discard(&self, id: TxId) -> Result<()> {
         sys::remove_tree(&self.tree, &Self::tx_path(id))
     }
+}
+
+/// Overwrites a small text file without ever freeing a block: what a longer one left is blanked.
+fn overwrite(path: &Path, text: &[u8]) -> io::Result<File> {
+    let file =
+        OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
+    overwrite_open(&file, text)?;
+    Ok(file)
+}
+
+fn overwrite_open(file: &File, text: &[u8]) -> io::Result<()> {
+    let mut padded = text.to_vec();
+    let old = file.metadata()?.len().min(1 << 16) as usize;
+    padded.resize(text.len().max(old), b' ');
+    file.write_all_at(&padded, 0)
 }
 
 fn create(path: &Path) -> Result<()> {

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use txos_core::{Attrs, Stamp, TxId};
 use txos_host::{Tree, attrs_of};
 
-use super::{ExclusiveLock, StateDir, lock::open_lock};
+use super::{ExclusiveLock, StateDir, lock::open_lock, overwrite};
 use crate::{Result, StoreError, names, sys};
 
 /// One overlay of a view: what it covers, and where its changes are.
@@ -102,8 +102,6 @@ impl TxDir {
         state.discard(id)?;
         let path = state.path().join(StateDir::tx_path(id));
         make(&path)?;
-        make(&path.join("layers"))?;
-        make(&path.join("spill"))?;
         // The clock that the kernel takes file times from: none of them will be earlier.
         let now = clock_gettime(ClockId::RealtimeCoarse);
         let started = Stamp { sec: now.tv_sec, nsec: now.tv_nsec as u32 };
@@ -153,7 +151,7 @@ impl TxDir {
 
     /// A directory for what does not fit into memory (held output, standard input).
     pub fn spill(&self) -> PathBuf {
-        self.path.join("spill")
+        self.path.clone()
     }
 
     pub(crate) fn tree(&self) -> &Tree {
@@ -167,16 +165,15 @@ impl TxDir {
     /// If it cannot be created, or not made alike.
     pub fn add_layer(&mut self, host: &Tree, point: &Path) -> Result<&Layer> {
         let number = self.meta.layers.len().to_string();
-        let relative = Path::new("layers").join(number);
-        let base = self.path.join(&relative);
-        let (upper, work) = (base.join("upper"), base.join("work"));
-        for dir in [&base, &upper, &work] {
+        let relative = PathBuf::from(format!("upper.{number}"));
+        let (upper, work) = (self.path.join(&relative), self.path.join(format!("work.{number}")));
+        for dir in [&upper, &work] {
             make(dir)?;
         }
         let Some(like) = sys::Object::open(host, point)? else {
             return Err(StoreError::refused(point, "is no mount point any more", "try again"));
         };
-        let Some(new) = sys::Object::open(&self.tree, &relative.join("upper"))? else {
+        let Some(new) = sys::Object::open(&self.tree, &relative)? else {
             return Err(StoreError::refused(upper, "vanished", "keep out of the state directory"));
         };
         if (new.attrs.uid, new.attrs.gid) != (like.attrs.uid, like.attrs.gid) {
@@ -212,10 +209,12 @@ impl TxDir {
     /// # Errors
     /// If they cannot be removed.
     pub fn clear_layers(&mut self) -> Result<()> {
-        for name in ["layers", "stage"] {
-            sys::remove_tree(&self.tree, Path::new(name))?;
+        sys::remove_tree(&self.tree, Path::new("stage"))?;
+        for number in 0..self.meta.layers.len() {
+            for part in ["upper", "work"] {
+                sys::remove_tree(&self.tree, Path::new(&format!("{part}.{number}")))?;
+            }
         }
-        make(&self.path.join("layers"))?;
         self.meta.layers.clear();
         Ok(())
     }
@@ -226,11 +225,8 @@ impl TxDir {
     /// If it cannot be written.
     pub fn save(&self) -> Result<()> {
         let file = self.path.join("meta.json");
-        let aside = self.path.join("meta.new");
-        let text = serde_json::to_vec_pretty(&self.meta).unwrap_or_default();
-        fs::write(&aside, text)
-            .and_then(|()| fs::rename(&aside, &file))
-            .map_err(|error| StoreError::std("write", &file, &error))
+        let text = serde_json::to_vec(&self.meta).unwrap_or_default();
+        overwrite(&file, &text).map(drop).map_err(|error| StoreError::std("write", &file, &error))
     }
 
     /// Removes the directory with all that is in it.

@@ -46,7 +46,7 @@ fn figures() {
     if !able() {
         return;
     }
-    for _ in 0..3 {
+    for _ in 0..2 {
         let dir = tempfile::tempdir().unwrap();
         fill(&dir.path().join("from"));
         let copy = |to: &str| {
