@@ -26,8 +26,10 @@ use crate::{
     proto::{Reply, Request},
 };
 
-/// An answer that took longer calls the others.
+/// An answer that took longer has waited for something, and calls the others.
 const SLOW: Duration = Duration::from_micros(300);
+/// The same for answers that are long: listings and contents.
+const SLOW_AND_LONG: Duration = Duration::from_millis(3);
 /// So many quick answers in a row send them back.
 const QUICK_IN_A_ROW: u32 = 512;
 /// How often the leader is looked after.
@@ -147,11 +149,13 @@ impl Crew {
 
     fn answer(&self, number: usize, hand: &mut Hand, length: usize) {
         let began = Instant::now();
+        let mut long = false;
         if number == 0 {
             let since = (began - self.start).as_micros() as u64 + 1;
             self.leader_since.store(since, Ordering::Relaxed);
         }
         if let Some(request) = Request::parse(&hand.buffer[..length]) {
+            long = request.opcode.is_long();
             if let Some(awake) = &mut hand.awake {
                 awake.request(request.pid, began, &self.mirror.callers);
             }
@@ -169,12 +173,12 @@ impl Crew {
         if number == 0 {
             self.leader_since.store(0, Ordering::Relaxed);
         }
-        self.judge(began.elapsed());
+        self.judge(began.elapsed(), long);
     }
 
     /// Calls the others after a slow answer, sends them back after many quick ones.
-    fn judge(&self, took: Duration) {
-        if took >= SLOW {
+    fn judge(&self, took: Duration, long: bool) {
+        if took >= if long { SLOW_AND_LONG } else { SLOW } {
             self.quick.store(0, Ordering::Relaxed);
             self.set_active(self.size);
         } else if self.quick.fetch_add(1, Ordering::Relaxed) == QUICK_IN_A_ROW {

@@ -25,6 +25,11 @@ pub(crate) enum Opcode {
 }
 
 impl Opcode {
+    /// Whether an answer may be long.
+    pub(crate) fn is_long(self) -> bool {
+        matches!(self, Opcode::Read | Opcode::Readdir | Opcode::Readdirplus)
+    }
+
     pub(crate) fn from_raw(raw: u32) -> Self {
         match raw {
             1 => Opcode::Lookup,
