@@ -6,4 +6,5 @@ mod crash;
 mod figures;
 mod outside;
 mod random;
+mod refused;
 mod world;
