@@ -126,13 +126,14 @@ impl ArenaSession for OlfSession<'_> {
             let head = Place::from(&a.heads[from]);
             let mut at = head;
             loop {
-                // SAFETY (both): the arena outlives all sections.
+                // SAFETY: the arena outlives all sections.
                 at = unsafe { w.glance(at)? };
                 if at == head {
                     return Ok(false);
                 }
                 if OlfArena::number(at) == node {
                     w.unlink(at)?;
+                    // SAFETY: as above.
                     unsafe { w.link_before(Place::from(&a.heads[to]), at)? };
                     return Ok::<_, Error>(true);
                 }

@@ -125,7 +125,7 @@ impl Session for HazardSession<'_> {
         let fresh = Box::into_raw(Box::new(Node { key, next: AtomicPtr::default() }));
         loop {
             let (link, at) = self.search(key);
-            // SAFETY (this block): `at` and the link's node are protected; `fresh` is ours until linked.
+            // SAFETY: `at` and the link's node are protected; `fresh` is ours until linked.
             unsafe {
                 if !at.is_null() && (*at).key == key {
                     drop(Box::from_raw(fresh));
@@ -142,7 +142,7 @@ impl Session for HazardSession<'_> {
     fn remove(&mut self, key: u64) -> bool {
         loop {
             let (link, at) = self.search(key);
-            // SAFETY (this block): as in `insert`.
+            // SAFETY: as in `insert`.
             unsafe {
                 if at.is_null() || (*at).key != key {
                     return false;

@@ -73,7 +73,7 @@ fn dcache<A: Arena>(threads: usize, lookups: u64, time: Duration) -> f64 {
     clock::run(threads, time, |n| {
         let mut session = arena.session();
         let mut rng = Rng::new(n as u64);
-        let mut linked: Vec<bool> = (0..NAMES).map(|i| (n * NAMES + i) % 2 == 0).collect();
+        let mut linked: Vec<bool> = (0..NAMES).map(|i| (n * NAMES + i).is_multiple_of(2)).collect();
         move || {
             for _ in 0..16 {
                 let i = rng.below(NAMES as u64) as usize;

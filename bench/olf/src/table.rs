@@ -31,7 +31,7 @@ fn measure<S: Set>(threads: usize, write_percent: u64, time: Duration) -> f64 {
                 let dice = rng.below(200);
                 if dice >= 2 * write_percent {
                     std::hint::black_box(session.contains(key));
-                } else if dice % 2 == 0 {
+                } else if dice.is_multiple_of(2) {
                     session.insert(key);
                 } else {
                     session.remove(key);

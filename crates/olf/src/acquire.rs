@@ -263,7 +263,7 @@ mod tests {
         let node: &'static Node<3> = Box::leak(Box::new(Node::new()));
         let others: &'static [Node<3>; 3] = Box::leak(Box::new([const { Node::new() }; 3]));
         let at = |i: usize| Place::from(&others[i]).as_ptr();
-        let [mut first, mut second, mut third] = [(); 3].map(|()| group.join().unwrap());
+        let [mut first, second, mut third] = [(); 3].map(|()| group.join().unwrap());
         first
             .write(|w| {
                 let i = w.acquire(node)?;

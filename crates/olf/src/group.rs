@@ -2,8 +2,8 @@
 //!
 //! One atomic section can change all the lists of a group, and its writers commit one after the other
 //! even where they touch different lists. Lists that are never changed together should be in groups of
-//! their own. A group of `SEATS` seats with `LOG` log records each takes `SEATS * (256 + 32 * LOG)`
-//! bytes, which is all the memory that the algorithm needs besides the nodes.
+//! their own. A group of `SEATS` seats with `LOG` log records each takes `SEATS * (128 + 40 * LOG)`
+//! bytes and a little more, which is all the memory that the algorithm needs besides the nodes.
 
 use crate::epoch::{Counters, INACTIVE};
 use crate::error::Error;
@@ -212,5 +212,19 @@ impl<'g> Domain<'g> {
             }
         }
         low
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    /// The sizes that the documentation names.
+    #[test]
+    fn sizes() {
+        let group = size_of::<Group<32, 128>>();
+        assert!((32 * (128 + 40 * 128)..32 * (128 + 40 * 128) + 1024).contains(&group), "{group}");
+        assert_eq!(size_of::<crate::Node<4>>(), 128);
+        assert_eq!(size_of::<crate::Node<2>>(), 128);
     }
 }

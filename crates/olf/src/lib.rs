@@ -1,4 +1,133 @@
 //! Optimistic lock-free lists that compose.
+//!
+//! Linked lists for concurrent system software: nodes are embedded in the objects that are listed, no path
+//! allocates, readers never wait, and a writer can change any number of lists in one atomic section.
+//! Singly and doubly linked. The algorithm is that of D. E. Porter's dissertation (*Operating System
+//! Transactions*, 2010, chapter 8), with its gaps closed.
+//!
+//! # A first look
+//!
+//! ```
+//! use olf::{Error, Group, List, Node};
+//!
+//! struct Task { id: u32, node: Node }
+//! olf::link!(Tasks: Double<4> of Task => node);
+//!
+//! static GROUP: Group = Group::new();              // counters and seats, shared by the lists
+//! static TODO: List<Tasks> = List::new();
+//! static DONE: List<Tasks> = List::new();
+//! static TASK: Task = Task { id: 7, node: Node::new() };
+//!
+//! let mut member = GROUP.join()?;                  // one for each thread
+//! // SAFETY: all of them are statics: they neither move nor go away.
+//! member.write(|w| unsafe { w.push_back(&TODO, &TASK) })?;
+//! member.write(|w| unsafe { w.move_to_back(&DONE, &TASK) })?; // at every moment on exactly one list
+//!
+//! let view = member.read();                        // both lists, as of one moment
+//! assert_eq!(view.iter(&TODO).count(), 0);
+//! assert_eq!(view.iter(&DONE).next().map(|t| t.id), Some(7));
+//! # Ok::<(), Error>(())
+//! ```
+//!
+//! Without `unsafe`, at the price of one allocation for each entry: [`Shelf`].
+//!
+//! # The idea
+//!
+//! A node holds not one pair of links but `K` of them, each stamped with the *epoch* of the write section
+//! that made it. A reader notes the committed epoch when it begins, and at each node follows the newest
+//! pair that is not newer than that. Nothing that a writer does meanwhile can show:
+//!
+//! ```text
+//!            H                         A                         D
+//!     +---+------------+        +---+------------+        +---+------------+
+//!     | 2 | next = A   |------->| 2 | next = D   |------->| 2 | next = H   |--> H
+//!     +---+------------+        +---+------------+        +---+------------+
+//!     | 4 | next = D   |--.     | 4 | unlinked   |     .->| 4 | prev = H   |
+//!     +---+------------+  |     +---+------------+     |  +---+------------+
+//!                         '------------------------------'
+//!
+//!     a reader that began at epoch 2 or 3 goes H, A, D; one that began at 4 goes H, D
+//! ```
+//!
+//! A writer takes the next epoch from a counter, works on private slots while others do the same, and
+//! commits when its turn comes by storing its epoch into the counter that readers begin with:
+//! one store makes all its changes visible, on however many lists. If an older writer has changed a
+//! node that it had copied, it undoes its slots and runs again, now as the oldest, which nobody can
+//! disturb. So every section ends after at most two runs, whatever the others do, as long as they run.
+//!
+//! Slots are used again as soon as no reader can need them. Readers publish their epochs for that; a
+//! writer short of slots takes the minimum. Where each step is argued:
+//!
+//! | module | what it explains |
+//! |---|---|
+//! | `epoch` | the three counters `C`, `M`, `R` |
+//! | `node` | slots, and which one a reader takes |
+//! | `read` | how a reader enters, line by line |
+//! | `acquire` | how a writer gets a slot, the table of cases, why nobody waits for ever |
+//! | `write`, `log` | commit, validation, undoing |
+//! | `nested` | reading inside a write section |
+//! | `group` | raising `R`, and when memory may be freed |
+//! | `wait` | spin, yield, sleep, and the gate before writers |
+//! | `recover` | threads that die |
+//!
+//! # Memory orderings
+//!
+//! All shared words are atomics; what makes them safe to read is, in the order of the hand-overs:
+//!
+//! 1. *Commit to reader.* The commit stores `C` with release, `enter` loads it with acquire. Writers
+//!    load their predecessor's `C` with acquire before they store theirs, so the chain reaches
+//!    back to every older commit. After that, readers use relaxed loads (`node`).
+//! 2. *Reader to the scan for the oldest.* `L` stored, full fence, `C` loaded; against `C` loaded, full
+//!    fence, every `L` loaded (`read`, `Domain::advance`). One side sees the other.
+//! 3. *Reader to the next owner of a slot.* Leaving stores `L` with release; the scan loads it with acquire,
+//!    hands on by `R` (acquire and release); the next owner loads `R` with acquire.
+//! 4. *Owner to owner.* A slot's epoch changes hands by compare-and-exchange with acquire and release.
+//! 5. *Owner against copier.* A seqlock: the owner's release fence between taking a slot and storing to
+//!    it, the copier's acquire fence between its loads and the second look (`acquire`).
+//! 6. *Section to the freeing of memory.* The pin is stored before, and the epoch taken from `M` by, a
+//!    read-modify-write; the freeing thread does one on `M` too. One of them sees the other
+//!    (`Domain::horizon`).
+//!
+//! Each is the subject of a loom model, and of a mutant that the model kills.
+//!
+//! # Costs
+//!
+//! | | |
+//! |---|---|
+//! | begin to read | a load, an atomic exchange, a load; again for each commit in between |
+//! | step of a reader | a load of one cache line, as in a plain list |
+//! | change | a scan of `K` slots, a compare-and-exchange and a copy for each node changed: 3 in a doubly linked list, 2 in a singly linked one |
+//! | commit | `K` loads for each node changed or read, and a store |
+//! | node | 128 bytes with `K` = 2, 3 or 4 |
+//! | group | 128 bytes a seat and 40 a log record |
+//!
+//! Writers of a group commit one after the other: lists that are never changed together belong in groups
+//! of their own.
+//!
+//! # The contract of the intrusive core
+//!
+//! The types make sure that lists of different kinds are not mixed up and that a section is not begun
+//! within another. The caller of an `unsafe` operation promises the rest: a node that was linked stays
+//! where it is, and its memory is not given back before [`Member::may_free`] agrees. What is
+//! done wrong nevertheless:
+//!
+//! | mistake | what happens |
+//! |---|---|
+//! | entry on a list of another kind, write inside read, `K < 2` | does not compile |
+//! | node on two lists of one kind | [`Error::AlreadyLinked`] |
+//! | node or list used with two groups | [`Error::Foreign`]; reading: panic in debug builds, an empty list in release builds |
+//! | more writers than slots | they wait for their turn |
+//! | more nodes than the log holds | [`Error::LogFull`], nothing is changed; for nodes only read, nothing but speed is lost |
+//! | closure panics | the section is undone, the panic goes on |
+//! | error swallowed by the closure | the section runs again all the same |
+//! | node freed while linked, or while a section may see it | panic in debug builds with `std`; undefined in release builds ([`Shelf`] makes it impossible) |
+//! | thread waits for itself by a second seat of the same group | hangs |
+//! | thread dies inside a section | others wait until it is [reported](Group::report_failed) and [undone](Member::recover) |
+//!
+//! # Features
+//!
+//! `std` (default): waiting threads yield and sleep instead of only spinning, and the audit of freed
+//! nodes. `alloc`: [`Shelf`]. Neither is needed for the intrusive core. 64-bit atomics are.
 
 #![no_std]
 
@@ -20,7 +149,8 @@ mod list;
 mod log;
 mod member;
 #[cfg(all(test, loom))]
-#[allow(unsafe_code)] // The models promise what users of the unsafe operations promise.
+// The models promise what users of the unsafe operations promise.
+#[allow(unsafe_code, clippy::unwrap_used)]
 mod models;
 mod nested;
 mod node;

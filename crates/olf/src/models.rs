@@ -56,14 +56,16 @@ impl<const K: usize> World<K> {
         let count = |head: &Node<K>| {
             let head = Place::from(head);
             let (mut at, mut forwards, mut backwards) = (head, 0, 0);
-            // SAFETY (both): the world outlives all sections.
+            // SAFETY: the world outlives all sections.
             while {
+                // SAFETY: as above.
                 at = unsafe { r.next(at) };
                 at != head
             } {
                 forwards += 1;
             }
             while {
+                // SAFETY: as above.
                 at = unsafe { r.prev(at) };
                 at != head
             } {
@@ -267,6 +269,7 @@ fn may_free_against_readers_and_writers() {
                 .unwrap();
             if member.may_free(epoch) {
                 // Freed: loom complains of any access that is not ordered before this one.
+                // SAFETY: as above.
                 payload.0.with_mut(|p| unsafe { *p = 0 });
             }
             t.join().unwrap();
@@ -278,6 +281,7 @@ fn may_free_against_readers_and_writers() {
         let head = Place::from(&world.heads[0]);
         // SAFETY: the world outlives all sections.
         if unsafe { r.next(head) } != head {
+            // SAFETY: as above.
             payload.0.with(|p| assert_eq!(unsafe { *p }, 1));
         }
     });
@@ -287,6 +291,7 @@ fn may_free_against_readers_and_writers() {
             .write(|w| {
                 // SAFETY: the world outlives all sections.
                 if unsafe { w.next(head) }? != head {
+                    // SAFETY: as above.
                     payload.0.with(|p| assert_eq!(unsafe { *p }, 1));
                 }
                 Ok::<_, Error>(())

@@ -35,6 +35,10 @@ use core::ptr;
 /// `K` is the number of versions it can hold, at least 2 (checked at compile time). With 2 the writers
 /// of a node take turns; each further slot lets one more writer work ahead. 4 is a good choice.
 ///
+/// ```compile_fail,E0080
+/// static LONELY: olf::Node<1> = olf::Node::new();
+/// ```
+///
 /// # Lifetime
 ///
 /// Once linked, a node must stay where it is, and its memory must outlive every section that may
@@ -111,12 +115,10 @@ impl<const K: usize> Node<K> {
 
     /// Forgets all versions, so that the node can be used with another group.
     ///
-    /// The exclusive borrow proves that no section sees the node through a reference; that no *list*
-    /// leads to it is the same promise which allows the memory to be freed.
+    /// The exclusive borrow proves that no section sees the node through a reference. That no *list* leads
+    /// to it is the same promise which allows the memory to be freed; so debug builds audit it likewise.
     pub fn reset(&mut self) {
-        // The old value is overwritten in place rather than dropped: a drop would audit it.
-        // (A `Node` owns nothing, so nothing leaks.)
-        core::mem::forget(core::mem::take(self));
+        *self = Self::new();
     }
 
     /// [`Node::slot_at`] for traversals of lists that seldom change: quicker while the slots are as they
@@ -238,7 +240,7 @@ impl<const K: usize> Node<K> {
     }
 
     /// The greatest even epoch of all slots, and its slot: the last word once nobody writes.
-    #[cfg(any(debug_assertions, test))]
+    #[cfg(all(debug_assertions, feature = "std", not(any(loom, shuttle))))]
     pub(crate) fn last(&self) -> (u64, usize) {
         let i = self.search(u64::MAX - 1);
         (self.epochs[i].load(Ordering::Relaxed), i)

@@ -196,6 +196,8 @@ fn clear(d: Domain<'_>, i: usize) -> bool {
 mod tests {
     //! Deaths inside of a call: each store that a section makes to shared memory, one by one.
 
+    #![allow(clippy::unwrap_used)] // Tests' helpers.
+
     use super::*;
     use crate::place::Place;
     use crate::write::{Write, claim};

@@ -37,8 +37,7 @@ pub(crate) struct Seat {
     /// Number of log records in use.
     pub(crate) logged: AtomicUsize,
     pub(crate) state: AtomicU32,
-    /// The commit that the sleeping thread waits for; `u64::MAX` when it does not sleep.
-    pub(crate) wait_for: AtomicU64,
+    /// Where the thread sleeps.
     #[cfg(all(feature = "std", not(any(loom, shuttle))))]
     pub(crate) bed: crate::wait::Bed,
 }
@@ -52,7 +51,6 @@ impl Seat {
                 writing: AtomicU64::new(IDLE),
                 logged: AtomicUsize::new(0),
                 state: AtomicU32::new(FREE),
-                wait_for: AtomicU64::new(u64::MAX),
                 #[cfg(all(feature = "std", not(any(loom, shuttle))))]
                 bed: crate::wait::Bed::new(),
             }

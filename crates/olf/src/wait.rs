@@ -46,11 +46,13 @@ mod imp {
     pub(crate) struct Bed {
         lock: Mutex<()>,
         bell: Condvar,
+        /// The commit that the sleeper waits for; `u64::MAX` when nobody sleeps.
+        wait_for: AtomicU64,
     }
 
     impl Bed {
         pub(crate) const fn new() -> Self {
-            Self { lock: Mutex::new(()), bell: Condvar::new() }
+            Self { lock: Mutex::new(()), bell: Condvar::new(), wait_for: AtomicU64::new(u64::MAX) }
         }
     }
 
@@ -126,14 +128,14 @@ mod imp {
 
     /// Sleeps until `target` is committed, or for a nap.
     pub(super) fn sleep(d: Domain<'_>, seat: usize, target: u64) {
-        let s = &d.seats[seat];
+        let bed = &d.seats[seat].bed;
         d.counters.parked.fetch_add(1, Ordering::SeqCst);
-        let guard = s.bed.lock.lock().unwrap_or_else(PoisonError::into_inner);
-        s.wait_for.store(target, Ordering::SeqCst);
+        let guard = bed.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        bed.wait_for.store(target, Ordering::SeqCst);
         if d.counters.committed.0.load(Ordering::SeqCst) < target {
-            drop(s.bed.bell.wait_timeout(guard, NAP));
+            drop(bed.bell.wait_timeout(guard, NAP));
         }
-        s.wait_for.store(u64::MAX, Ordering::SeqCst);
+        bed.wait_for.store(u64::MAX, Ordering::SeqCst);
         d.counters.parked.fetch_sub(1, Ordering::SeqCst);
     }
 
@@ -141,7 +143,7 @@ mod imp {
     #[cold]
     pub(super) fn wake(d: Domain<'_>, committed: u64) {
         for seat in &d.seats[..d.high()] {
-            if seat.wait_for.load(Ordering::SeqCst) <= committed {
+            if seat.bed.wait_for.load(Ordering::SeqCst) <= committed {
                 // The lock makes sure that the sleeper is either asleep or about to look again.
                 drop(seat.bed.lock.lock().unwrap_or_else(PoisonError::into_inner));
                 seat.bed.bell.notify_one();

@@ -22,8 +22,8 @@ fn sized(shape: Shape) -> Shape {
     if !cfg!(miri) {
         return shape;
     }
-    let (writers, readers) = (shape.writers.min(4), shape.readers.min(1));
-    Shape { items: shape.items.min(5), writers, readers, sections: 3, ..shape }
+    let (writers, readers) = (shape.writers.min(3), shape.readers.min(1));
+    Shape { items: shape.items.min(5), writers, readers, sections: 2, ..shape }
 }
 
 #[test]

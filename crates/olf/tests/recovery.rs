@@ -5,6 +5,7 @@
 
 #![cfg(not(any(loom, shuttle)))]
 #![allow(unsafe_code)] // Intrusive nodes, and reports of deaths.
+#![allow(clippy::unwrap_used)] // A test; its helpers too.
 
 use olf::{Error, Group, List, Member, Node};
 
@@ -63,9 +64,10 @@ fn a_writer_dies_after_any_number_of_operations() {
     for steps in 0..=4 {
         let world = World::new();
         let mut dead = world.group.join().unwrap();
-        // SAFETY (both): the world outlives its members; nothing is used after the section.
+        // SAFETY: the world outlives its members; nothing is used after the section.
         let mut w = unsafe { dead.begin() };
         for t in &world.things[..steps] {
+            // SAFETY: as above.
             unsafe { w.move_to_back(&world.lists[1], t).unwrap() };
         }
         w.leave_open();
@@ -129,7 +131,7 @@ fn several_die_and_several_help() {
     let world = World::new();
     let mut victims: Vec<_> = (0..3).map(|_| world.group.join().unwrap()).collect();
     for (dead, t) in victims.iter_mut().zip(&world.things) {
-        // SAFETY (both): the world outlives its members; nothing is used after the section.
+        // SAFETY: the world outlives its members; nothing is used after the section.
         let mut w = unsafe { dead.begin() };
         // The second and third would wait for the first, so each takes only its own node.
         let _ = w.is_linked(olf::Place::from(&t.node)).unwrap();

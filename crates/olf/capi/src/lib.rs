@@ -159,8 +159,9 @@ pub unsafe extern "C" fn olf_leave(member: *mut olf_member) {
     let mut m = unsafe { Box::from_raw(member) };
     match m.open {
         Open::Nothing => {}
-        // SAFETY (both): that section is open.
+        // SAFETY: that section is open.
         Open::Read => drop(unsafe { Read::reopen(&mut m.member, m.epoch) }),
+        // SAFETY: as above.
         Open::Write => drop(unsafe { Write::reopen(&mut m.member) }),
     }
 }
@@ -210,7 +211,7 @@ pub unsafe extern "C" fn olf_read_next(
     member: *mut olf_member,
     node: *const olf_node,
 ) -> *mut olf_node {
-    // SAFETY (all): contract.
+    // SAFETY: contract.
     unsafe {
         let m = &mut *member;
         let read = Read::reopen(&mut m.member, m.epoch);
@@ -230,7 +231,7 @@ pub unsafe extern "C" fn olf_read_prev(
     member: *mut olf_member,
     node: *const olf_node,
 ) -> *mut olf_node {
-    // SAFETY (all): contract.
+    // SAFETY: contract.
     unsafe {
         let m = &mut *member;
         let read = Read::reopen(&mut m.member, m.epoch);
@@ -335,7 +336,7 @@ pub unsafe extern "C" fn olf_list_add(
     node: *mut olf_node,
     at: *mut olf_node,
 ) -> i32 {
-    // SAFETY (all): contract.
+    // SAFETY: contract.
     unsafe {
         let (Some(node), Some(at)) = (place(node), place(at)) else { return OLF_BUSY };
         writing(member, |w| w.link_after(at, node)).map_or(OLF_BUSY, status)
@@ -354,7 +355,7 @@ pub unsafe extern "C" fn olf_list_add_tail(
     node: *mut olf_node,
     at: *mut olf_node,
 ) -> i32 {
-    // SAFETY (all): contract.
+    // SAFETY: contract.
     unsafe {
         let (Some(node), Some(at)) = (place(node), place(at)) else { return OLF_BUSY };
         writing(member, |w| w.link_before(at, node)).map_or(OLF_BUSY, status)
@@ -373,7 +374,7 @@ pub unsafe extern "C" fn olf_chain_add(
     node: *mut olf_node,
     at: *mut olf_node,
 ) -> i32 {
-    // SAFETY (all): contract.
+    // SAFETY: contract.
     unsafe {
         let (Some(node), Some(at)) = (place(node), place(at)) else { return OLF_BUSY };
         writing(member, |w| w.chain_after(at, node)).map_or(OLF_BUSY, status)
@@ -387,8 +388,9 @@ pub unsafe extern "C" fn olf_chain_add(
 /// `member` came from olf_join; `node` is initialised.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn olf_list_del(member: *mut olf_member, node: *mut olf_node) -> i32 {
-    // SAFETY (both): contract.
+    // SAFETY: contract.
     let Some(node) = (unsafe { place(node) }) else { return OLF_BUSY };
+    // SAFETY: as above.
     unsafe { writing(member, |w| w.unlink(node)) }.map_or(OLF_BUSY, status)
 }
 
@@ -403,8 +405,9 @@ pub unsafe extern "C" fn olf_list_move(
     node: *mut olf_node,
     at: *mut olf_node,
 ) -> i32 {
-    // SAFETY (both): contract.
+    // SAFETY: contract.
     match unsafe { olf_list_del(member, node) } {
+        // SAFETY: as above.
         OLF_OK => unsafe { olf_list_add(member, node, at) },
         error => error,
     }
@@ -417,8 +420,9 @@ pub unsafe extern "C" fn olf_list_move(
 /// As olf_list_del.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn olf_chain_del_after(member: *mut olf_member, at: *mut olf_node) -> i32 {
-    // SAFETY (both): contract.
+    // SAFETY: contract.
     let Some(at) = (unsafe { place(at) }) else { return OLF_BUSY };
+    // SAFETY: as above.
     unsafe { writing(member, |w| w.unchain_after(at).map(drop)) }.map_or(OLF_BUSY, status)
 }
 
@@ -433,7 +437,7 @@ pub unsafe extern "C" fn olf_write_next(
     member: *mut olf_member,
     node: *const olf_node,
 ) -> *mut olf_node {
-    // SAFETY (all): contract.
+    // SAFETY: contract.
     unsafe {
         let Some(at) = place(node) else { return ptr::null_mut() };
         let next = writing(member, |w| w.next(at)).and_then(Result::ok);
@@ -451,7 +455,7 @@ pub unsafe extern "C" fn olf_write_prev(
     member: *mut olf_member,
     node: *const olf_node,
 ) -> *mut olf_node {
-    // SAFETY (all): contract.
+    // SAFETY: contract.
     unsafe {
         let Some(at) = place(node) else { return ptr::null_mut() };
         let next = writing(member, |w| w.prev(at)).and_then(Result::ok);
@@ -470,7 +474,7 @@ pub unsafe extern "C" fn olf_write_glance(
     member: *mut olf_member,
     node: *const olf_node,
 ) -> *mut olf_node {
-    // SAFETY (all): contract.
+    // SAFETY: contract.
     unsafe {
         let Some(at) = place(node) else { return ptr::null_mut() };
         let next = writing(member, |w| w.glance(at)).and_then(Result::ok);
@@ -496,8 +500,9 @@ pub unsafe extern "C" fn olf_seat(member: *const olf_member) -> usize {
 /// It is: it takes no further step, and its member is not used again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn olf_report_failed(group: *const olf_group, seat: usize) {
-    // SAFETY (both): contract.
+    // SAFETY: contract.
     if let Some(group) = unsafe { group.as_ref() } {
+        // SAFETY: as above.
         unsafe { group.0.report_failed(seat) };
     }
 }

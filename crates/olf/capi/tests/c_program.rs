@@ -1,5 +1,7 @@
 //! A C program, compiled against `include/olf.h` and linked with the static library, runs.
 
+#![allow(clippy::unwrap_used)] // A test; its helpers too.
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

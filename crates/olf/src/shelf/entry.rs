@@ -36,7 +36,7 @@ pub struct Entry<T, const LINKS: usize = 1, const K: usize = 4>(Arc<Held<T, LINK
 impl<T, const LINKS: usize, const K: usize> Entry<T, LINKS, K> {
     /// An entry on no list.
     pub fn new(value: T) -> Self {
-        Self(Arc::new(Held { links: [const { () }; LINKS].map(|()| Node::new()), value }))
+        Self(Arc::new(Held { links: core::array::from_fn(|_| Node::new()), value }))
     }
 
     /// Takes over the count that a list held.

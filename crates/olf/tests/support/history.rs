@@ -156,7 +156,7 @@ impl<const K: usize> World<K> {
     fn step(&self, w: &mut olf::Write<'_, '_>, dice: &mut Dice) -> Result<Step, Error> {
         let (item, to) = (dice.roll(self.items.len()), dice.roll(self.lists.len()));
         let other = dice.roll(self.lists.len());
-        // SAFETY (all of this function): the world outlives all members.
+        // SAFETY: the world outlives all members.
         unsafe {
             match dice.roll(3) {
                 0 => {

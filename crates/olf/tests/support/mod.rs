@@ -1,6 +1,7 @@
 //! Shared by the integration tests: threads of the configuration, and recorded histories.
 
 #![allow(dead_code)] // Each test binary uses its part.
+#![allow(clippy::unwrap_used)] // Tests' helpers.
 
 pub mod history;
 
