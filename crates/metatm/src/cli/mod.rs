@@ -3,6 +3,7 @@
 mod litmus;
 mod reproduce;
 mod run;
+mod speed;
 
 use clap::{Parser, Subcommand};
 
@@ -20,6 +21,8 @@ enum Verb {
     Run(run::Run),
     /// Run the litmus tests of tables 1 to 3 and section 5.3.
     Litmus(litmus::Litmus),
+    /// Measure simulated instructions a second on this host.
+    Speed(speed::Speed),
     /// Run all experiments and write the report.
     Reproduce(reproduce::Reproduce),
 }
@@ -32,6 +35,7 @@ pub fn run(args: Args) -> anyhow::Result<bool> {
     match args.verb {
         Verb::Run(v) => v.run(),
         Verb::Litmus(v) => Ok(v.run()),
+        Verb::Speed(v) => v.run(),
         Verb::Reproduce(v) => v.run(),
     }
 }

@@ -12,7 +12,7 @@ use metatm::workload::Workload;
 pub struct Run {
     /// bonnie++, config, dpunish, find, mab, pmake or pipeline.
     workload: String,
-    /// A parameter, as KEY=VALUE; `--set help=1` lists them.
+    /// A parameter, as KEY=VALUE; an unknown key lists them all.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// Show the counters of each critical region too.

@@ -36,6 +36,8 @@ impl Point {
     }
 
     fn job(self, seed: u64, scale: u32) -> Job {
+        // The pipeline's threads must outlive several quanta, or no scheduler has a say.
+        let scale = if self.workload == Workload::Pipeline { scale.max(100) } else { scale };
         let cfg = Config {
             cpus: self.cpus,
             kernel: self.kernel,

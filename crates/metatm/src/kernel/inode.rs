@@ -80,8 +80,9 @@ impl K {
         .await
     }
 
-    /// Marks `i` dirty and lists it.
+    /// Marks `i` dirty, with a new change time, and lists it.
     pub async fn mark_dirty(&self, i: Addr) {
+        self.gettimeofday().await;
         if self.load(i + inode::DIRTY).await != 0 {
             return;
         }
@@ -152,6 +153,7 @@ impl K {
     /// Reads `pages` pages of `i`; those not cached come from disk if `disk`.
     pub async fn read_pages(&self, i: Addr, pages: u32, disk: bool) {
         let _code = self.code(88, 16);
+        self.gettimeofday().await; // access time
         for n in 0..pages.min(TREE_PAGES) {
             let page = self.get_page(i, n, disk).await;
             if page == 0 {

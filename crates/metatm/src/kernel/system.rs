@@ -103,12 +103,7 @@ impl Map {
             let (role, prio) = match id - self.cpus {
                 0 => (Role::Init(plan.workers), NICE_0),
                 1 => (Role::Daemon, DAEMON_PRIO),
-                n => {
-                    let n = n as u32 - 2;
-                    // A spread of nice values, so that priorities differ as they do in a system
-                    // where threads have different histories.
-                    (Role::Worker(n), NICE_0 - 2 + n % plan.nice.max(1))
-                }
+                n => (Role::Worker(n as u32 - 2), NICE_0),
             };
             self.set_role(id, role);
             let t = self.task(id);

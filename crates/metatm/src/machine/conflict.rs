@@ -47,11 +47,13 @@ impl Machine {
         let claim = self.htm.tx[me].claim();
         let waited = self.htm.tx[me].waited;
         let mut verdict = Verdict::Win;
+        let mut winner = None;
         for foe in enemies {
             match self.against(&claim, Some(me), *foe, waited) {
                 Verdict::Win => {}
                 Verdict::Lose => {
                     verdict = Verdict::Lose;
+                    winner = Some(*foe);
                     break;
                 }
                 Verdict::Wait => verdict = Verdict::Wait,
@@ -67,8 +69,8 @@ impl Machine {
                 true
             }
             Verdict::Lose => {
-                if let Some(foe) = enemies.first() {
-                    self.note_judged(&claim, me, *foe, false);
+                if let Some(foe) = winner {
+                    self.note_judged(&claim, me, foe, false);
                 }
                 self.abort(me, Reason::Conflict);
                 false
@@ -103,7 +105,8 @@ impl Machine {
 
     /// Counts a judged conflict and whether it inverted priority or policy.
     fn note_judged(&mut self, claim: &Claim, me: Slot, foe: Slot, i_won: bool) {
-        if i_won && self.forced(Some(me), foe) {
+        let spinner = self.cfg.spinner_yields && self.htm.tx[me].spinning;
+        if i_won && self.forced(Some(me), foe) || !i_won && spinner {
             self.stats.forced += 1;
             return;
         }

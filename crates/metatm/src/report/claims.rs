@@ -11,7 +11,6 @@ use crate::experiment::stat::{Mean, mean, spearman};
 use crate::experiment::suite::{CPUS, PIPELINE_CPUS, Point, Suite};
 use crate::htm::policy::Policy;
 use crate::htm::status::Reason;
-use crate::kernel::site::Site;
 use crate::litmus::Counts;
 use crate::stats::Stats;
 use crate::workload::Workload;
@@ -83,7 +82,10 @@ fn figure4(suite: &Suite) -> Vec<Claim> {
         let (least, most) = at.iter().fold((f64::MAX, 0.0f64), |(l, m), v| (l.min(*v), m.max(*v)));
         out.push(Claim {
             source: "figure 4",
-            what: format!("synchronization under Linux, {cpus} CPUs, % of kernel time"),
+            what: format!(
+                "synchronization under Linux, {cpus} CPUs, % of kernel time (holds from half the \
+                 least to 1.3 times the most)"
+            ),
             paper: format!("{low:.0} to {high:.0}"),
             measured: format!("{least:.1} to {most:.1}"),
             basis: if cpus == 16 { Basis::Calibrated } else { Basis::Predicted },
@@ -123,11 +125,7 @@ fn figure4(suite: &Suite) -> Vec<Claim> {
         why: "its restarts in dput are there, but cost less than the lock time that goes away: our \
               directories are smaller and our backoff shorter than the paper's seem to be",
     });
-    let dput = suite.at(ss).iter().map(|s| {
-        let r = s.regions.get(usize::from(Site::DPut.id()));
-        (s.most_restarts, r.map_or(0, |r| r.most))
-    });
-    let most = dput.map(|(m, _)| m).max().unwrap_or(0);
+    let most = suite.at(ss).iter().map(|s| s.most_restarts).max().unwrap_or(0);
     out.push(Claim {
         source: "7.2",
         what: "bonnie++ has transactions that restart again and again".into(),
@@ -195,7 +193,7 @@ fn table6(suite: &Suite) -> Vec<Claim> {
     let average = mean(&growth).value;
     out.push(Claim {
         source: "7.2",
-        what: "spinning for each acquire grows from 16 to 32 CPUs".into(),
+        what: "spinning for each acquire grows from 16 to 32 CPUs: at least 1.5 x".into(),
         paper: "about 3 x".into(),
         measured: format!("{average:.1} x"),
         basis: Basis::Predicted,
@@ -218,7 +216,7 @@ fn figure5_and_6(suite: &Suite) -> Vec<Claim> {
     vec![
         Claim {
             source: "figure 5",
-            what: "regions with more than one thread".into(),
+            what: "regions with more than one thread: above half".into(),
             paper: format!("{:.0} % of 284", paper::CONCURRENT.0),
             measured: format!("{share:.0} % of {}", tx.len()),
             basis: Basis::Predicted,
@@ -227,7 +225,7 @@ fn figure5_and_6(suite: &Suite) -> Vec<Claim> {
         },
         Claim {
             source: "figure 5",
-            what: "most threads in one region at once".into(),
+            what: "most threads in one region at once: at least 24".into(),
             paper: paper::CONCURRENT.1.to_string(),
             measured: most.to_string(),
             basis: Basis::Predicted,
@@ -286,7 +284,7 @@ fn table7(suite: &Suite) -> Vec<Claim> {
     vec![
         Claim {
             source: "table 7",
-            what: "nesting depth of I/O".into(),
+            what: "nesting depth of I/O: from 1 to 2".into(),
             paper: "1.30 to 1.51, none above 3".into(),
             measured: format!("{low:.2} to {high:.2}"),
             basis: Basis::Predicted,
@@ -304,7 +302,7 @@ fn table7(suite: &Suite) -> Vec<Claim> {
         },
         Claim {
             source: "table 7",
-            what: "waste of I/O restarts: largest, % of kernel time".into(),
+            what: "waste of I/O restarts: largest, % of kernel time (within a factor of 2)".into(),
             paper: "36.3".into(),
             measured: format!("{most:.2}"),
             basis: Basis::Predicted,
@@ -343,11 +341,11 @@ fn priorities(suite: &Suite) -> Vec<Claim> {
     let mut out = vec![
         Claim {
             source: "figure 7",
-            what: "conflicts that invert priority under SizeMatters, average".into(),
+            what: "conflicts that invert priority under SizeMatters, average: above 2 %".into(),
             paper: format!("{:.1} %", paper::INVERSION),
             measured: format!("{average:.1} %"),
             basis: Basis::Predicted,
-            holds: (2.0..40.0).contains(&average),
+            holds: average > 2.0,
             why: "depends on how threads' dynamic priorities spread",
         },
         Claim {
@@ -404,7 +402,7 @@ fn scheduling(suite: &Suite) -> Vec<Claim> {
     let mut out = vec![
         Claim {
             source: "figure 8",
-            what: "restart cycles, average, % of all time".into(),
+            what: "restart cycles, average, % of all time: below 1.5".into(),
             paper: format!("< {:.0}", paper::RESTART_BOUND),
             measured: format!("{share:.2}"),
             basis: Basis::Predicted,

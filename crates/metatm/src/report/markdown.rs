@@ -23,8 +23,15 @@ pub fn render(r: &Report) -> String {
     let held = r.claims.iter().filter(|c| c.holds).count();
     let mut out = format!("# TxLinux reproduced on metatm\n\n{INTRO}\n\n## Verdict\n\n");
     let _ = writeln!(out, "{held} of {} comparisons agree.\n", r.claims.len());
-    let mut t =
-        Table::new(&["source", "claim", "paper", "measured", "basis", "agrees", "if not, why"]);
+    let mut t = Table::new(&[
+        "source",
+        "claim",
+        "paper",
+        "measured",
+        "basis",
+        "agrees",
+        "if not: likely cause",
+    ]);
     for c in &r.claims {
         t.row([
             c.source.to_owned(),

@@ -126,8 +126,11 @@ pub(super) fn table5(suite: &Suite) -> Section {
     }
 }
 
+/// A counter's name and how to read it.
+type Counter = (&'static str, fn(&Stats) -> f64);
+
 /// The three counters of table 6.
-pub(super) const COUNTERS6: [(&str, fn(&Stats) -> f64); 3] = [
+pub(super) const COUNTERS6: [Counter; 3] = [
     ("acquires", |s| s.acquires as f64),
     ("test&set", |s| s.test_and_set as f64),
     ("test", |s| s.tests as f64),

@@ -26,7 +26,7 @@ struct Bonnie {
 }
 
 pub(super) fn plan(_: &Config) -> Plan {
-    Plan { workers: INSTANCES, children: 0, pages: 4096, nice: 3, script: build }
+    Plan { workers: INSTANCES, children: 0, pages: 4096, script: build }
 }
 
 fn build(map: &Map, machine: &mut Machine, cfg: &Config) -> Result<Rc<dyn Script>> {

@@ -32,7 +32,7 @@ struct Configure {
 
 pub(super) fn plan(cfg: &Config) -> Plan {
     let n = cfg.cpus as u32;
-    Plan { workers: n, children: n + 4, pages: 8192, nice: 3, script: build }
+    Plan { workers: n, children: n + 4, pages: 8192, script: build }
 }
 
 fn build(map: &Map, machine: &mut Machine, cfg: &Config) -> Result<Rc<dyn Script>> {

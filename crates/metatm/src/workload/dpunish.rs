@@ -22,7 +22,7 @@ struct Dpunish {
 }
 
 pub(super) fn plan(cfg: &Config) -> Plan {
-    Plan { workers: 2 * cfg.cpus as u32, children: 0, pages: 2048, nice: 3, script: build }
+    Plan { workers: 2 * cfg.cpus as u32, children: 0, pages: 2048, script: build }
 }
 
 fn build(map: &Map, machine: &mut Machine, cfg: &Config) -> Result<Rc<dyn Script>> {

@@ -22,7 +22,7 @@ struct Find {
 }
 
 pub(super) fn plan(_: &Config) -> Plan {
-    Plan { workers: INSTANCES, children: 0, pages: 4096, nice: 3, script: build }
+    Plan { workers: INSTANCES, children: 0, pages: 4096, script: build }
 }
 
 fn build(map: &Map, machine: &mut Machine, cfg: &Config) -> Result<Rc<dyn Script>> {
@@ -52,8 +52,8 @@ impl Script for Find {
                         let path = [SRC, OWN + n, 200 + d, 300 + f];
                         k.stat(&path).await;
                         let Some(file) = k.open(&path).await else { continue };
-                        // The first pass reads from disk, the others from the cache.
-                        k.read(file, 1 + (n + d + f) % 4, true).await;
+                        // Cold files come from disk in the first pass, then from the cache.
+                        k.read(file, 1 + (n + d + f) % 4, f == 0).await;
                         k.user(3_000 + rng.below(2_000)).await;
                         k.close(file).await;
                     }

@@ -17,24 +17,28 @@ const OWN: u32 = 100;
 const SOURCES: u32 = 14;
 const COPY: u32 = 10_000;
 
+/// Every so many-th source is not cached.
+const COLD: u32 = 5;
+
 struct Mab {
     rounds: u32,
     seed: u64,
 }
 
 pub(super) fn plan(cfg: &Config) -> Plan {
-    Plan { workers: cfg.cpus as u32, children: 0, pages: 8192, nice: 3, script: build }
+    Plan { workers: cfg.cpus as u32, children: 0, pages: 8192, script: build }
 }
 
 fn build(map: &Map, machine: &mut Machine, cfg: &Config) -> Result<Rc<dyn Script>> {
     let mut tree = Tree::new(map, machine);
     let src = tree.make(map.root, SRC, 0)?;
     let tmp = tree.make(map.root, TMP, 0)?;
-    for f in 0..SOURCES {
-        tree.make(src, 200 + f, 1 + f % 3)?;
-    }
     for n in 0..cfg.cpus as u32 {
         tree.make(tmp, OWN + n, 0)?;
+        let own = tree.make(src, OWN + n, 0)?;
+        for f in 0..SOURCES {
+            tree.make(own, 200 + f, 1 + f % 3)?;
+        }
     }
     Ok(Rc::new(Mab { rounds: scaled(cfg, 4), seed: cfg.workload_seed }))
 }
@@ -44,8 +48,9 @@ impl Mab {
         let dir = [TMP, OWN + n];
         for f in 0..SOURCES {
             let pages = 1 + f % 3;
-            let Some(from) = k.open(&[SRC, 200 + f]).await else { continue };
-            k.read(from, pages, true).await;
+            let Some(from) = k.open(&[SRC, OWN + n, 200 + f]).await else { continue };
+            // Most sources are still cached from the run before; some come from disk.
+            k.read(from, pages, f % COLD == 0).await;
             if let Some(to) = k.create(&dir, COPY + f).await {
                 k.write(to, pages).await;
                 k.close(to).await;

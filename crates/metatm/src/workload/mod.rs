@@ -60,8 +60,6 @@ pub struct Plan {
     pub children: u32,
     /// Pages of memory.
     pub pages: u32,
-    /// Number of nice levels over which the threads are spread.
-    pub nice: u32,
     /// Its script.
     pub script: Build,
 }

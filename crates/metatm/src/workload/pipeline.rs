@@ -31,12 +31,12 @@ struct Pipeline {
 }
 
 pub(super) fn plan(cfg: &Config) -> Plan {
-    Plan { workers: 4 * cfg.cpus as u32, children: 0, pages: 1024, nice: 1, script: build }
+    Plan { workers: 4 * cfg.cpus as u32, children: 0, pages: 1024, script: build }
 }
 
 fn build(_: &Map, _: &mut Machine, cfg: &Config) -> Result<Rc<dyn Script>> {
     let threads = 4 * cfg.cpus as u32;
-    Ok(Rc::new(Pipeline { rounds: scaled(cfg, 12), threads, seed: cfg.workload_seed }))
+    Ok(Rc::new(Pipeline { rounds: scaled(cfg, 60), threads, seed: cfg.workload_seed }))
 }
 
 fn word(map: &Map, phase: u32, n: u32) -> Addr {

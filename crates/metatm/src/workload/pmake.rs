@@ -29,7 +29,7 @@ struct Pmake {
 
 pub(super) fn plan(cfg: &Config) -> Plan {
     let jobs = 2 * cfg.cpus as u32;
-    Plan { workers: 1, children: jobs + 4, pages: 16_384, nice: 3, script: build }
+    Plan { workers: 1, children: jobs + 4, pages: 16_384, script: build }
 }
 
 fn build(map: &Map, machine: &mut Machine, cfg: &Config) -> Result<Rc<dyn Script>> {
