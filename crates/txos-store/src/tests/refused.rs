@@ -58,9 +58,8 @@ fn immutable_targets() {
     let lock = |name: &'static str, flag: &'static str| {
         move |host: &Path| assert!(chattr(flag, &host.join(name)))
     };
-    let acts: [(&(dyn Fn(&Path) + Sync), &str); 4] =
-        [(&write, "file"), (&chmods, "file"), (&remove, "file"), (&create, "dir")];
-    for (act, name) in acts {
+    let acts: [&(dyn Fn(&Path) + Sync); 4] = [&write, &chmods, &remove, &create];
+    for (act, name) in acts.into_iter().zip(["file", "file", "file", "dir"]) {
         let (reason, path) = refused(act, lock(name, "+i"));
         assert!(reason.contains("immutable"), "{reason}");
         assert_eq!(path.file_name().unwrap(), name);
@@ -74,7 +73,9 @@ fn running_programs() {
     if !able() {
         return;
     }
-    let world = World::new(|root| drop(fs::copy("/bin/sleep", root.join("sleep")).unwrap()));
+    let world = World::new(|root| {
+        fs::copy("/bin/sleep", root.join("sleep")).unwrap();
+    });
     let origins = world.inodes();
     let tx = world.run(&|root| fs::write(root.join("sleep"), "x").unwrap());
     let mut child = Command::new(world.host.join("sleep")).arg("60").spawn().unwrap();
