@@ -10,7 +10,10 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use rustix::{
     io::{Errno, read, retry_on_intr, write},
     pipe::{PipeFlags, pipe_with},
-    process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open},
+    process::{
+        DumpableBehavior, Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open,
+        set_dumpable_behavior,
+    },
 };
 
 use crate::{Channel, FromView, Result, ViewError};
@@ -59,7 +62,12 @@ impl Handover {
 
 impl Giver {
     /// Hands the listener over, and returns when init has it.
+    ///
+    /// Until the command is executed its process is as closed as init, from which it was forked;
+    /// it opens itself here, or init could not take anything from it in a user namespace
+    /// (ptrace(2), "Ptrace access mode checking").
     pub(crate) fn give(self, listener: &OwnedFd) -> Result<()> {
+        set_dumpable_behavior(DumpableBehavior::Dumpable).map_err(failed)?;
         retry_on_intr(|| write(&self.number, &listener.as_raw_fd().to_ne_bytes()))
             .map_err(failed)?;
         let mut answer = [0];
