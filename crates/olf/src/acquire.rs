@@ -280,12 +280,12 @@ mod tests {
             for (w, to) in [(&mut a, 1), (&mut b, 2)] {
                 let i = w.acquire(node).unwrap();
                 node.set_next(i, at(to));
-                assert!(matches!(w.end(true), Ok(End::Done(_))));
+                assert!(matches!(w.finish(true), Ok(End::Done(_))));
                 group.domain().advance();
             }
         });
         let i = c.acquire(node).unwrap();
         assert_eq!(node.next_in(i), at(2), "the slot was returned without its content");
-        assert_eq!(c.end(true), Ok(End::Done(8)), "the copy is of the newest version");
+        assert_eq!(c.finish(true), Ok(End::Done(8)), "the copy is of the newest version");
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! A node knows the number of its group. A register maps that number to a mirror of what the group's
 //! seats publish; it is a copy on the heap, because a node may outlive its group, and a group whose
-//! members were leaked may move. The mirror is written before the seat's release store, so a thread
-//! that has seen `may_free` say yes finds the mirror clear too: no false alarm. A race may hide an
-//! error, never invent one.
+//! members were leaked may move. An epoch is entered in the mirror once the seat has published it for
+//! good, and taken out before the seat's release store. So a thread that has seen `may_free` say yes
+//! finds nothing older in the mirror: a race may hide an error, never invent one.
 
 #[cfg(not(all(debug_assertions, feature = "std", not(any(loom, shuttle)))))]
 mod imp {

@@ -2,8 +2,8 @@
 
 use crate::error::Error;
 use crate::group::Domain;
-use crate::read::Read;
-use crate::seat::{FREE, IDLE, Seat};
+use crate::read::{self, Read};
+use crate::seat::{FREE, Seat};
 use crate::sync::Ordering;
 use crate::write::{End, Section, Write};
 use core::cell::Cell;
@@ -79,7 +79,7 @@ impl<'g> Member<'g> {
         let mut w = Write::begin(self);
         loop {
             let result = f(&mut w);
-            match w.end(result.is_ok())? {
+            match w.finish(result.is_ok())? {
                 End::Again => {}
                 End::Done(_) => return result,
             }
@@ -110,8 +110,9 @@ impl<'g> Member<'g> {
 
 impl Drop for Member<'_> {
     fn drop(&mut self) {
+        crate::write::end_leaked(self);
+        read::leave(self.d, self.seat);
         let seat = self.published();
-        seat.writing.store(IDLE, Ordering::Relaxed);
         // Release pairs with the acquire of the next `join` of this seat.
         seat.state.store(FREE, Ordering::Release);
     }

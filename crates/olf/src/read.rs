@@ -38,9 +38,13 @@ pub struct Read<'m, 'g> {
 pub(crate) fn try_enter(d: Domain<'_>, seat: usize) -> Option<u64> {
     let c = &d.counters.committed.0;
     let e = c.load(Ordering::Acquire);
-    d.counters.mirror.note(seat, Published::Reading, e);
     store_then_fence(&d.seats[seat].reading, e);
-    (c.load(Ordering::Acquire) == e).then_some(e)
+    if c.load(Ordering::Acquire) != e {
+        return None;
+    }
+    // Not before: an epoch that was given up at once would raise a false alarm.
+    d.counters.mirror.note(seat, Published::Reading, e);
+    Some(e)
 }
 
 /// Enters by [`try_enter`], or by queueing if that fails too often.

@@ -90,16 +90,26 @@ pub(crate) fn unclaim(own: &Seat) {
     own.writing.store(IDLE, Ordering::Release);
 }
 
+/// Ends a section whose guard was forgotten: an epoch must not go without its commit.
+pub(crate) fn end_leaked(member: &mut Member<'_>) {
+    if member.section.open {
+        drop(Write { member });
+    }
+}
+
 impl<'m, 'g> Write<'m, 'g> {
     pub(crate) fn begin(member: &'m mut Member<'g>) -> Self {
         let d = member.d;
         let own = member.published();
         debug_assert!(!member.section.open, "olf: the last write section was leaked, not ended");
+        end_leaked(member);
         wait::gate(d, member.collisions == 0);
         let pin = d.counters.committed.0.load(Ordering::Acquire);
-        d.counters.mirror.note(member.seat, Published::Pin, pin);
         own.pin.store(pin, Ordering::Relaxed);
         let my = claim(d, own);
+        // What is freed from here on was unlinked later than this; the pin itself may be a little older.
+        let since = d.counters.committed.0.load(Ordering::Acquire);
+        d.counters.mirror.note(member.seat, Published::Pin, since);
         member.section = Section { my, validated: pin, open: true, ..Section::default() };
         Self { member }
     }
@@ -152,10 +162,23 @@ impl<'m, 'g> Write<'m, 'g> {
     /// With `keep == false` the log is validated all the same: an abort that was decided upon a view
     /// which turned out stale is taken again.
     ///
+    /// For sections begun by [`Member::begin`]; [`Member::write`] calls it by itself.
+    ///
     /// # Errors
     ///
     /// [`Error::Evicted`] if another thread reported this one dead and ended the section.
-    pub fn end(&mut self, keep: bool) -> Result<End, Error> {
+    ///
+    /// # Safety
+    ///
+    /// If the answer is anything but [`End::Again`], no reference or pointer that the section handed out
+    /// is used any more. (So a closure given to [`Member::write`] must not call this.)
+    #[allow(unsafe_code)] // Only the declaration.
+    pub unsafe fn end(&mut self, keep: bool) -> Result<End, Error> {
+        self.finish(keep)
+    }
+
+    /// [`Write::end`], for callers inside of the crate that let go of everything.
+    pub(crate) fn finish(&mut self, keep: bool) -> Result<End, Error> {
         let d = self.domain();
         let my = self.section().my;
         if !self.section().open {

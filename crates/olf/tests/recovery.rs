@@ -163,8 +163,24 @@ fn one_who_was_only_thought_dead_is_told() {
     unsafe { world.group.report_failed(seat) };
     let mut m = world.group.join().unwrap();
     assert_eq!(m.recover(), 1);
-    assert_eq!(w.end(true), Err(Error::Evicted));
+    // SAFETY: nothing of the section is used after it.
+    assert_eq!(unsafe { w.end(true) }, Err(Error::Evicted));
     drop(w);
     std::mem::forget(slow);
     assert_eq!(world.see(&mut m), [vec![0, 1, 2, 3], vec![]]);
+}
+
+#[test]
+fn a_section_left_open_ends_with_its_member() {
+    let world = World::new();
+    let mut forgetful = world.group.join().unwrap();
+    // SAFETY: nothing is used after the section.
+    let mut w = unsafe { forgetful.begin() };
+    w.remove(&world.lists[0], &world.things[2]).unwrap();
+    w.leave_open();
+    drop(forgetful);
+    let mut m = world.group.join().unwrap();
+    // SAFETY: the world outlives its members.
+    m.write(|w| unsafe { w.move_to_back(&world.lists[1], &world.things[0]) }).unwrap();
+    assert_eq!(world.see(&mut m), [vec![1, 2, 3], vec![0]]);
 }

@@ -1,6 +1,6 @@
 //! Owned entries: counts are kept and given back exactly once, whatever happens.
 
-#![cfg(not(any(loom, shuttle)))]
+#![cfg(all(feature = "alloc", not(any(loom, shuttle))))]
 
 use olf::{Entry, Error, ListId, Shelf};
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -194,7 +194,7 @@ impl<'s, T: Send + Sync, const LINKS: usize, const K: usize> Handle<'s, T, LINKS
                 unlinked: &mut self.unlinked,
             });
             // The counts in `held` go only after the section's log, which names the entries.
-            match w.end(result.is_ok())? {
+            match w.finish(result.is_ok())? {
                 End::Again => {
                     self.held.clear();
                     self.unlinked.clear();

@@ -294,3 +294,62 @@ fn empty<const K: usize>(world: &World<K>, mut member: Member<'_>) {
         member.write(|w| w.remove(&world.lists[0], item)).unwrap();
     }
 }
+
+/// The checker is worth something only if it finds fault.
+#[cfg(not(shuttle))]
+mod rejects {
+    use super::*;
+
+    fn event(epoch: u64, began: u64, what: What) -> Event {
+        Event { epoch, began, ended: began + 1, what }
+    }
+
+    fn start() -> State {
+        vec![vec![0, 1], vec![]]
+    }
+
+    fn moved(item: usize, to: usize) -> What {
+        What::Wrote(vec![Step::Move { item, to, front: false }])
+    }
+
+    #[test]
+    fn nothing_in_a_good_history() {
+        let seen = What::Read(vec![vec![1], vec![0]]);
+        let events = vec![event(6, 8, moved(1, 1)), event(4, 2, moved(0, 1)), event(4, 5, seen)];
+        assert_eq!(check(start(), events), [vec![], vec![0, 1]]);
+    }
+
+    #[test]
+    #[should_panic(expected = "saw another state")]
+    fn a_torn_view() {
+        let seen = What::Read(vec![vec![1], vec![]]);
+        check(start(), vec![event(4, 2, moved(0, 1)), event(4, 5, seen)]);
+    }
+
+    #[test]
+    #[should_panic(expected = "wrong first entry")]
+    fn a_lost_update() {
+        let exchange = Step::Exchange { a: 0, b: 1, first: (Some(0), None) };
+        check(start(), vec![event(4, 2, moved(0, 1)), event(6, 5, What::Wrote(vec![exchange]))]);
+    }
+
+    #[test]
+    #[should_panic(expected = "nested read lied")]
+    fn a_false_nested_read() {
+        let step = Step::MoveIf { item: 0, from: 0, to: 1, found: false };
+        check(start(), vec![event(4, 2, What::Aborted(vec![step]))]);
+    }
+
+    #[test]
+    #[should_panic(expected = "contradicts the clock")]
+    fn a_stale_view() {
+        let seen = What::Read(start());
+        check(start(), vec![event(4, 2, moved(0, 1)), event(2, 5, seen)]);
+    }
+
+    #[test]
+    #[should_panic(expected = "two sections wrote")]
+    fn one_epoch_used_twice() {
+        check(start(), vec![event(4, 2, moved(0, 1)), event(4, 3, moved(1, 1))]);
+    }
+}
