@@ -304,7 +304,7 @@ fn mounts_and_other_calls_are_refused_by_name() {
         }
     }
     assert_eq!(open, Vec::<String>::new(), "{out}");
-    out.says(&["mount", "reboot", "socket"]);
+    out.says(&["mount", "reboot", "--on-unsupported allow"]);
     assert_eq!(victim.probe(&[], &["uring"]), "ENOSYS");
 }
 
@@ -394,11 +394,25 @@ fn network_is_refused_and_let_through_by_flag() {
     let txos = Txos::new(&victim.scratch);
     let out = txos.sh(&[], &script);
     assert_eq!(out.expect(7).stdout, "", "{out}");
-    out.says(&["socket", "--allow net"]);
+    out.says(&["--allow net"]);
     let report = victim.scratch.base().join("report.json");
     let out = txos.sh(&["--allow", "net", "--json", &report.display().to_string()], &script);
     assert_eq!(out.expect(7).stdout, "connected\n", "{out}");
     assert!(txos_tests::report::Report::read(&report).mentions("net"));
+}
+
+#[test]
+fn datagrams_do_not_reach_outsiders() {
+    as_root!();
+    let victim = Victim::new();
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("bind");
+    socket.set_read_timeout(Some(Duration::from_millis(300))).expect("time limit");
+    let port = socket.local_addr().expect("address").port().to_string();
+    let answer = victim.probe(&[], &["datagram", &port]);
+    let mut bytes = [0; 16];
+    assert!(socket.recv(&mut bytes).is_err(), "a datagram came out: {answer}");
+    assert_eq!(victim.probe(&["--allow", "net"], &["datagram", &port]), "done");
+    assert!(socket.recv(&mut bytes).is_ok(), "no datagram with --allow net");
 }
 
 #[test]

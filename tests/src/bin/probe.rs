@@ -47,6 +47,7 @@ fn attempt(words: &[&str]) -> Option<Tried> {
         ["open-read", path] => open(path, false),
         ["fd", number, text] => write_descriptor(number.parse().ok()?, text),
         ["dir-fd", number, name, text] => write_below(number.parse().ok()?, name, text),
+        ["datagram", port] => datagram(port.parse().ok()?),
         ["abstract", name] => connect_abstract(name),
         ["socket", path] => connect(path),
         ["shm", key] => probes::shared_memory(key.parse().ok()?),
@@ -102,6 +103,12 @@ fn write_below(number: i32, name: &str, text: &str) -> Tried {
     let flags = rustix::fs::OFlags::WRONLY;
     let file = rustix::fs::openat(dir, name, flags, rustix::fs::Mode::empty())?;
     rustix::io::write(file.as_fd(), text.as_bytes()).map(|_| String::new())
+}
+
+fn datagram(port: u16) -> Tried {
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").map_err(|e| from_io(&e))?;
+    let sent = socket.send_to(b"hello", ("127.0.0.1", port));
+    sent.map(|_| String::new()).map_err(|e| from_io(&e))
 }
 
 fn connect_abstract(name: &str) -> Tried {
