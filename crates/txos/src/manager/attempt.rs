@@ -27,7 +27,11 @@ use txos_effects::{
 };
 use txos_view::{Channel, DeviceGuard, FromView, ToView, ViewSpec};
 
-use super::{Linger, services::Plants, space};
+use super::{
+    Linger,
+    limits::{Limits, Watch},
+    services::Plants,
+};
 use crate::{
     text::{printable, say},
     verbs::enter::Enter,
@@ -60,8 +64,8 @@ pub enum Cause {
     Signal(i32),
     /// The time was up.
     Timeout(Duration),
-    /// More was written than allowed; with the limit in bytes.
-    TooLarge(u64),
+    /// More was used than allowed; what, in a sentence.
+    TooMuch(String),
     /// A call was made that cannot be isolated.
     Unsupported(String),
     /// Someone changed what had been read.
@@ -97,8 +101,8 @@ pub struct Attempt<'a> {
     pub plants: &'a mut Plants,
     /// End at this point in time, after so long.
     pub deadline: Option<(Instant, Duration)>,
-    /// Limit of bytes written.
-    pub max_bytes: Option<u64>,
+    /// How much may be used.
+    pub limits: Limits,
     /// What happens to processes that outlive the command.
     pub linger: Linger,
     /// The locks that its members take, held outside until the transaction ends.
@@ -177,14 +181,14 @@ impl Attempt<'_> {
         let mut exec_failed = None;
         let mut status = None;
         let mut lingering = None;
-        let mut space = space::Watch::new(&self.view.layers, self.max_bytes);
+        let mut usage = Watch::new(&self.view.layers, self.limits, running.child.id());
         loop {
-            let event = match self.next_event(space.next_look()) {
+            let event = match self.next_event(usage.next_look()) {
                 Wait::Event(event) => event,
                 Wait::Deadline(limit) => return Ok(Cause::Timeout(limit)),
                 Wait::Look => {
-                    if let Some(limit) = space.exceeded() {
-                        return Ok(Cause::TooLarge(limit));
+                    if let Some(reason) = usage.exceeded() {
+                        return Ok(Cause::TooMuch(reason));
                     }
                     continue;
                 }
@@ -205,8 +209,8 @@ impl Attempt<'_> {
                     FromView::Failed { message } => bail!("{message}"),
                     FromView::Exited { status: ended } => status = Some(ended),
                     FromView::Ended => {
-                        if let Some(limit) = space.exceeded() {
-                            return Ok(Cause::TooLarge(limit));
+                        if let Some(reason) = usage.exceeded() {
+                            return Ok(Cause::TooMuch(reason));
                         }
                         return match (exec_failed, status) {
                             (Some(errno), _) => Ok(Cause::ExecFailed(errno)),

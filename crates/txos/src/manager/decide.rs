@@ -42,7 +42,7 @@ impl Transaction {
         self.report.time("extract", begin.elapsed());
         self.report.changes.clone_from(&delta.changes);
         self.report.notes.clone_from(&delta.notes);
-        if let Some(next) = self.too_large() {
+        if let Some(next) = self.too_much() {
             return Ok(next);
         }
         match self.options.finish {
@@ -81,14 +81,12 @@ impl Transaction {
         Delta::extract(&dir.meta.layers, &self.tree, captured, &options)
     }
 
-    /// The limit again, now that all is known.
-    fn too_large(&mut self) -> Option<Next> {
-        let limit = self.options.max_bytes?;
-        let written: u64 = self.report.changes.iter().filter_map(|change| change.size_after).sum();
-        (written > limit).then(|| {
-            let reason = format!("more than {limit} bytes were written (--max-bytes)");
-            Next::End(self.abort(Exit::Failure, reason))
-        })
+    /// The limits again, now that all is known.
+    fn too_much(&mut self) -> Option<Next> {
+        let written = self.report.changes.iter().filter_map(|change| change.size_after).sum();
+        let objects = self.report.changes.len() as u64;
+        let reason = self.options.limits.of_written(written, objects)?;
+        Some(Next::End(self.abort(Exit::Failure, reason)))
     }
 
     fn commit(&mut self, delta: Delta, captured: &Captured) -> Result<Next> {

@@ -20,15 +20,16 @@
 pub mod attempt;
 mod decide;
 pub mod kept;
+mod limits;
 mod options;
 mod report;
 mod services;
 mod setup;
 mod signals;
-mod space;
 mod transaction;
 
 pub use decide::{tell_services, told, validate_workset};
+pub use limits::Limits;
 pub use options::{Finish, Linger, Options};
 pub use report::{Report, ReportFile, painted, print_conflicts, summary};
 

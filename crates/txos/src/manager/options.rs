@@ -3,7 +3,7 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 use clap::ValueEnum;
 use txos_effects::{OnUnsupported, streams::OutputMode};
 
-use super::ReportFile;
+use super::{ReportFile, limits::Limits};
 
 /// What happens when the command has ended well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,8 +54,8 @@ pub struct Options {
     pub report: Option<ReportFile>,
     /// Longest time that the transaction may run, over all attempts.
     pub timeout: Option<Duration>,
-    /// Limit of bytes written.
-    pub max_bytes: Option<u64>,
+    /// How much may be used.
+    pub limits: Limits,
     /// What happens to processes that outlive the command.
     pub linger: Linger,
     /// Descriptors that the command inherits.

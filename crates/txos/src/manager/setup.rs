@@ -94,6 +94,7 @@ impl Transaction {
             prefetch: self.prefetch,
             uids: map(uid),
             gids: map(gid),
+            mark_origins: self.credentials != Credentials::Privileged,
             ..CaptureSpec::default()
         }
     }

@@ -153,7 +153,7 @@ impl Transaction {
                 streams: &mut self.streams,
                 plants: &mut self.plants,
                 deadline,
-                max_bytes: self.options.max_bytes,
+                limits: self.options.limits,
                 linger: self.options.linger,
                 locks: self.locks.clone(),
                 sender: &self.sender,
@@ -230,9 +230,7 @@ impl Transaction {
             Cause::Timeout(limit) => {
                 (Exit::Failure, format!("the time limit of {limit:?} is over (--timeout)"))
             }
-            Cause::TooLarge(limit) => {
-                (Exit::Failure, format!("more than {limit} bytes were written (--max-bytes)"))
-            }
+            Cause::TooMuch(reason) => (Exit::Failure, reason),
             Cause::Unsupported(call) => (Exit::Failure, call),
             Cause::Lingering(names) => {
                 let names = crate::text::printable(&names.join(", "));

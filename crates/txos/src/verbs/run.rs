@@ -1,13 +1,18 @@
-use std::{ffi::OsString, path::PathBuf, time::Duration};
+use std::{
+    ffi::OsString,
+    fs::OpenOptions,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 use txos_effects::OnUnsupported;
 
 use crate::{
     cli::{absolute, duration, size},
     exit::Exit,
-    manager::{self, Finish, Linger, Options, ReportFile},
+    manager::{self, Finish, Limits, Linger, Options, ReportFile},
 };
 
 /// Options of `txos run`.
@@ -74,6 +79,22 @@ pub struct Args {
     #[arg(long, value_name = "SIZE", value_parser = size)]
     max_bytes: Option<u64>,
 
+    /// Abort when more than N files, directories and other objects are changed
+    #[arg(long, value_name = "N")]
+    max_objects: Option<u64>,
+
+    /// Abort when more than N processes run at a time
+    #[arg(long, value_name = "N")]
+    max_processes: Option<u64>,
+
+    /// Abort when the processes have more than SIZE of memory of their own (K, M, G)
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    max_memory: Option<u64>,
+
+    /// Let what is written to FILE through at once: it survives an abort (may be repeated)
+    #[arg(long, value_name = "FILE")]
+    exempt_log: Vec<PathBuf>,
+
     /// What happens to processes that outlive the command
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = Linger::Wait)]
     linger: Linger,
@@ -132,6 +153,9 @@ pub fn run(args: Args) -> Result<Exit> {
     let mut live = paths(args.live, "--live")?;
     let allow_net = args.allow.iter().any(net);
     live.extend(paths(args.allow.into_iter().filter(|path| !net(path)).collect(), "--allow")?);
+    for log in args.exempt_log {
+        live.push(exempt_log(&log).with_context(|| format!("--exempt-log {}", log.display()))?);
+    }
     let relax = args.relax.into_iter().map(absolute).collect::<std::io::Result<_>>();
     manager::run(Options {
         finish,
@@ -153,10 +177,23 @@ pub fn run(args: Args) -> Result<Exit> {
         },
         report: args.json.map(ReportFile::open).transpose()?,
         timeout: args.timeout,
-        max_bytes: args.max_bytes,
+        limits: Limits {
+            bytes: args.max_bytes,
+            objects: args.max_objects,
+            processes: args.max_processes,
+            memory: args.max_memory,
+        },
         linger: args.linger,
         pass_fds: args.pass_fd,
         quiet: args.quiet,
         command: args.command,
     })
+}
+
+/// A log outside of the transaction: made if it is absent, and let through by its own name.
+fn exempt_log(log: &Path) -> Result<PathBuf> {
+    let file = OpenOptions::new().append(true).create(true).open(log)?;
+    ensure!(file.metadata()?.is_file(), "it must be a regular file");
+    // Without links, because it is let through at its place and not at its names.
+    Ok(log.canonicalize()?)
 }
