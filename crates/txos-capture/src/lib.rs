@@ -31,7 +31,7 @@
 //! - The version is recorded before the bytes are read. A change after that moves the change time,
 //!   and validation finds it; a change that had begun before, and may still be writing, is found
 //!   by the lease probe, and then the bytes themselves are hashed as they are served
-//!   (see [`content`]).
+//!   (see `content`).
 //! - A name, an attribute set, a listing or a byte that was served once is served again or not at
 //!   all. Where the stable system shows something else by then, the transaction is doomed, at once.
 //! - No descriptor is held for an object. Directories and files are reopened by name when they
@@ -39,6 +39,10 @@
 //! - Nothing that the stable system holds can look like overlayfs's own marks: a character device
 //!   0:0 is shown with another device number ([`WHITEOUT_STAND_IN`]), and attributes named
 //!   `*.overlay.*` are not shown.
+//!
+//! # What is measured
+//!
+//! docs/capture.md has the figures, and the levers that were tried.
 //!
 //! # Limits
 //!
@@ -71,6 +75,7 @@ pub use counts::Requests;
 pub use error::{CaptureError, Result};
 pub use idmap::IdMap;
 pub use origin::parse_origin;
+pub use serve::ORIGIN_MARK;
 pub use spec::{CaptureSpec, OnDoom};
-pub use validate::{ValidateOptions, validate};
+pub use validate::{ValidateOptions, read_ahead_only, validate};
 pub use wire::WHITEOUT_STAND_IN;

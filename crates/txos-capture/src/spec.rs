@@ -27,6 +27,9 @@ pub struct CaptureSpec {
     pub uids: IdMap,
     /// Group ids inside the view.
     pub gids: IdMap,
+    /// Whether copies are to be told their originals in an attribute, because the overlay cannot
+    /// note them (a view in a user namespace); see [`crate::ORIGIN_MARK`].
+    pub mark_origins: bool,
     /// An open `/proc` of the process id name space in which the FUSE file system is mounted,
     /// through which it is seen where a program runs; `None` if that is the caller's own.
     pub proc_dir: Option<OwnedFd>,
@@ -44,6 +47,7 @@ impl Default for CaptureSpec {
             threads: 0,
             uids: IdMap::identity(),
             gids: IdMap::identity(),
+            mark_origins: false,
             proc_dir: None,
             on_doom: None,
         }

@@ -304,6 +304,14 @@ impl<'w> Check<'w> {
     }
 }
 
+/// Whether a conflict that [`validate`] found is about an object that nobody but the capture itself
+/// is known to have read: a retry with [`CaptureSpec::prefetch`] off may well not meet it.
+///
+/// [`CaptureSpec::prefetch`]: crate::CaptureSpec::prefetch
+pub fn read_ahead_only(conflict: &Conflict) -> bool {
+    conflict.detail == AHEAD
+}
+
 /// Said of an object that nobody but the capture itself has read.
 const AHEAD: &str = "only read ahead; a retry without that does not depend on it";
 

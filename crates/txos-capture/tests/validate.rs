@@ -11,7 +11,7 @@ use std::{
 };
 
 use support::Lab;
-use txos_capture::{CaptureSpec, Captured, ValidateOptions, validate};
+use txos_capture::{CaptureSpec, Captured, ValidateOptions, read_ahead_only, validate};
 use txos_core::{Facet, Seen, Workset};
 use txos_host::Tree;
 
@@ -255,4 +255,39 @@ fn hidden_paths_are_absent() {
     let tree = Tree::open(lab.tree()).unwrap();
     let options = ValidateOptions { hidden, ..ValidateOptions::default() };
     assert_eq!(validate(&captured.workset, &tree, &options).unwrap(), []);
+}
+
+#[test]
+fn what_is_given_ahead_counts_and_says_so() {
+    needs_mounts!();
+    let walk = |root: &Path| {
+        for dir in 0..7 {
+            for entry in fs::read_dir(root.join(format!("{dir}"))).unwrap() {
+                fs::symlink_metadata(entry.unwrap().path()).unwrap();
+            }
+        }
+        // A walker by now: what it lists is given with the attributes.
+        assert_eq!(names(&root.join("7")), 8);
+    };
+    let changed = |prefetch: bool| {
+        let lab = Lab::new();
+        for dir in 0..8 {
+            fs::create_dir(lab.tree().join(format!("{dir}"))).unwrap();
+            for file in 0..8 {
+                fs::write(lab.tree().join(format!("{dir}/{file}")), b"").unwrap();
+            }
+        }
+        let spec = CaptureSpec { prefetch, ..lab.spec() };
+        let (captured, ()) = lab.run(spec, walk);
+        assert_eq!(conflicts(&lab, &captured.workset), []);
+        let tree = Tree::open(lab.tree()).unwrap();
+        for path in ["6/1", "7/1"] {
+            fs::write(lab.tree().join(path), b"changed").unwrap();
+        }
+        let found = validate(&captured.workset, &tree, &ValidateOptions::default()).unwrap();
+        found.iter().map(|c| (c.path.clone(), read_ahead_only(c))).collect::<Vec<_>>()
+    };
+    let asked = (PathBuf::from("/6/1"), false);
+    assert_eq!(changed(true), [asked.clone(), (PathBuf::from("/7/1"), true)]);
+    assert_eq!(changed(false), [asked]);
 }

@@ -62,6 +62,8 @@ pub(crate) struct Mirror {
     pub(crate) doom: Doom,
     pub(crate) wire: Wire,
     pub(crate) callers: Callers,
+    /// Whether copies are to be told their originals; see [`crate::ORIGIN_MARK`].
+    pub(crate) mark_origins: bool,
     pub(crate) requests: Counters,
     ahead: Mutex<Ahead>,
 }
@@ -100,6 +102,7 @@ impl Mirror {
             doom: Doom::new(spec.on_doom),
             wire: Wire { uids: spec.uids, gids: spec.gids },
             callers,
+            mark_origins: spec.mark_origins,
             requests: Counters::default(),
             ahead: Mutex::new(Ahead::new(spec.prefetch)),
         })

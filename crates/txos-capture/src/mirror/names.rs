@@ -30,6 +30,7 @@ impl Mirror {
         }
         let now = attrs_at(self.dir(dir)?, OsStr::from_bytes(name))?;
         let mut known = self.known();
+        known.workset.unmark(dir, Facets::SPECULATIVE);
         let (bound, broken) = known.settle(dir, name, now.as_ref());
         let answer = match bound {
             Bound::Absent => Answer::Absent,

@@ -6,6 +6,8 @@ mod object;
 mod tests;
 mod xattr;
 
+pub use xattr::ORIGIN_MARK;
+
 use rustix::io::Errno;
 use txos_core::NodeId;
 
@@ -75,11 +77,11 @@ impl Mirror {
                     self.confirm(request.pid, node);
                     return Err(Errno::NODATA);
                 }
-                self.getxattr(node, name, size as usize, reply)
+                self.getxattr(node, name, size as usize, reply, request.pid)
             }
             Opcode::Listxattr => {
                 let size = body.u32().ok_or(Errno::INVAL)?;
-                self.listxattr(node, size as usize, reply)
+                self.listxattr(node, size as usize, reply, request.pid)
             }
             Opcode::Lseek => {
                 let (_handle, offset) = (body.u64(), body.u64().ok_or(Errno::INVAL)?);

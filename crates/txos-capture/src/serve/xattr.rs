@@ -8,6 +8,12 @@ use txos_host::{XattrSet, attrs_at, read_xattrs_at, xattrs_hash};
 
 use crate::{mirror::Mirror, proto::Reply};
 
+/// Attribute by which a copy in a view of an ordinary user names its original: the node id, 8
+/// bytes, little end first. The overlay's own mark is empty there (`ovl_set_origin_fh` in
+/// `fs/overlayfs/copy_up.c`: without privilege it may not decode file handles), and missing on a
+/// copy of a file with several names.
+pub const ORIGIN_MARK: &CStr = c"user.txos.origin";
+
 impl Mirror {
     pub(super) fn getxattr(
         &self,
@@ -15,7 +21,11 @@ impl Mirror {
         name: &[u8],
         size: usize,
         reply: &mut Reply,
+        caller: u32,
     ) -> Result<(), Errno> {
+        if name == ORIGIN_MARK.to_bytes() && self.names_origin(node, caller)? {
+            return give(&node.raw().to_le_bytes(), size, reply);
+        }
         let set = self.read_xattrs(node)?;
         let value = set.iter().find(|(key, _)| key.to_bytes() == name).ok_or(Errno::NODATA)?.1;
         give(value, size, reply)
@@ -26,12 +36,24 @@ impl Mirror {
         node: NodeId,
         size: usize,
         reply: &mut Reply,
+        caller: u32,
     ) -> Result<(), Errno> {
         let set = self.read_xattrs(node)?;
         let names = set.keys().filter(|name| !is_overlays(name.to_bytes()));
-        let list: Vec<u8> =
+        let mut list: Vec<u8> =
             names.flat_map(|name: &_| CStr::to_bytes_with_nul(name)).copied().collect();
+        if self.names_origin(node, caller)? {
+            list.extend(ORIGIN_MARK.to_bytes_with_nul());
+        }
         give(&list, size, reply)
+    }
+
+    /// Whether overlayfs is copying up a regular file in a view where it cannot note from which
+    /// object: then it gets that as an attribute among the others, which it copies.
+    fn names_origin(&self, node: NodeId, caller: u32) -> Result<bool, Errno> {
+        Ok(self.mark_origins
+            && self.first_attrs(node)?.kind == FileKind::File
+            && !self.callers.reads_xattrs(caller))
     }
 
     /// The attributes of an object, the same as were read first.

@@ -19,9 +19,20 @@ pub(crate) struct Marks {
     pub protected: Vec<u8>,
     /// Names of all attributes of the overlay that are on it.
     pub own: Vec<CString>,
+    /// The node from which the capture says that it was copied up; see [`NAMED`].
+    pub named: Option<u64>,
     /// The `origin` attribute could not be understood.
     pub unknown_origin: bool,
 }
+
+/// The attribute by which the capture names the original of a copy in a view of an ordinary user,
+/// where the overlay cannot (`txos_capture::ORIGIN_MARK`): the node id, 8 bytes, little end first.
+///
+/// A program in the view can see it on a copy, and give it to a file of its own with all other
+/// attributes. So alone it proves nothing: it counts where the overlay's own mark says that the
+/// file was copied up, or where the file still has the name of an original with several names,
+/// whose copies the overlay does not mark.
+pub(crate) const NAMED: &CStr = c"user.txos.origin";
 
 /// Parts the attributes of a shadow object: the overlay's own, and those that the view shows.
 ///
@@ -31,6 +42,11 @@ pub(crate) fn part(raw: XattrSet, prefix: &str) -> (Marks, XattrSet) {
     let mut marks = Marks::default();
     let mut shown = XattrSet::new();
     for (name, value) in raw {
+        if name.as_c_str() == NAMED {
+            marks.named = value.try_into().ok().map(u64::from_le_bytes);
+            marks.own.push(name);
+            continue;
+        }
         let Some(own) = name.to_bytes().strip_prefix(prefix.as_bytes()) else {
             shown.insert(name, value);
             continue;
@@ -55,6 +71,9 @@ pub(crate) fn part(raw: XattrSet, prefix: &str) -> (Marks, XattrSet) {
         }
         marks.own.push(name);
     }
+    if let (Some(OriginMark::Anonymous), Some(node)) = (marks.origin, marks.named) {
+        marks.origin = Some(OriginMark::Node(node));
+    }
     (marks, shown)
 }
 
@@ -67,6 +86,17 @@ pub(crate) fn hidden_by_view(name: &CStr, prefix: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_counts_only_on_a_copy() {
+        let named = (NAMED.to_owned(), 7u64.to_le_bytes().to_vec());
+        let copied = (c"user.overlay.origin".to_owned(), Vec::new());
+        let (marks, shown) = part([named.clone()].into_iter().collect(), "user.overlay.");
+        assert!(marks.origin.is_none() && marks.named == Some(7) && shown.is_empty());
+        let (marks, _) = part([named, copied].into_iter().collect(), "user.overlay.");
+        assert_eq!(marks.origin, Some(OriginMark::Node(7)));
+        assert_eq!(marks.own.len(), 2);
+    }
 
     #[test]
     fn escaped_names_come_back_and_own_ones_do_not() {

@@ -188,7 +188,14 @@ impl Reader<'_> {
         base: Option<PathBuf>,
         host: Option<Attrs>,
     ) -> Result<Node> {
-        let (marks, xattrs) = part(raw, self.options.privilege.xattr_prefix());
+        let (mut marks, xattrs) = part(raw, self.options.privilege.xattr_prefix());
+        if let (None, Some(number), Some(host)) = (marks.origin, marks.named, &host)
+            && let Some(origin) = self.origins.origin(number)
+            && origin.attrs.nlink > 1
+            && origin.attrs.id == host.id
+        {
+            marks.origin = Some(OriginMark::Node(number));
+        }
         let shown = self.point.join(&rel);
         if marks.unknown_origin {
             return Err(StoreError::damaged(
