@@ -45,7 +45,7 @@ pub(crate) fn write(tx: &mut TxDir, kept: &Kept) -> Result<()> {
     }
     sys::flush_file_system(tx.tree())?;
     tx.meta.state = TxState::Prepared;
-    tx.save()?;
+    tx.save_whole()?;
     sys::flush_file_system(tx.tree())
 }
 

@@ -83,6 +83,7 @@ pub fn recover_locked(state: &StateDir, _lock: &ExclusiveLock) -> Result<Recover
     let replay = journal.replay()?;
     report.torn = replay.torn;
     journal.cut_torn(&replay)?;
+    journal.trust_again()?;
     let mut left = replay.pending.len();
     for (id, plan) in &replay.pending {
         match finish(state, plan) {
@@ -180,10 +181,17 @@ fn clean(state: &StateDir, id: TxId) -> Result<()> {
 }
 
 fn discard_if_dead(state: &StateDir, id: TxId) -> Result<bool> {
-    let dead = match state.status(id)? {
-        Some(status) => !status.alive && status.meta.state == TxState::Running,
+    let waits = state.path().join(StateDir::tx_path(id)).join("prepared").exists();
+    let dead = match state.status(id) {
+        Ok(Some(status)) => !status.alive && status.meta.state == TxState::Running,
         // It died before it could say anything.
-        None => true,
+        Ok(None) => true,
+        // Or a power cut took its words; what waits for a decision says it with a flush.
+        Err(StoreError::Damaged { .. }) if !waits => {
+            state.discard(id)?;
+            return Ok(true);
+        }
+        Err(error) => return Err(error),
     };
     if dead {
         clean(state, id)?;

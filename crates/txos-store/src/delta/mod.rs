@@ -14,6 +14,7 @@
 mod anonymous;
 mod change;
 pub(crate) mod content;
+mod copies;
 mod draft;
 mod expand;
 mod fid;
@@ -139,6 +140,16 @@ fn protect(options: &ExtractOptions, path: &Path) -> Result<()> {
     };
     let reason = format!("the transaction would change {}, which txos needs", protected.display());
     Err(StoreError::refused(path, reason, "abort the transaction"))
+}
+
+/// A conflict about a file that both the transaction and someone else wrote.
+fn written_outside(path: &Path) -> StoreError {
+    StoreError::Conflict(vec![Conflict {
+        path: path.to_owned(),
+        facet: Facet::Content,
+        seen: Seen::Changed,
+        detail: "the transaction writes it, too".to_owned(),
+    }])
 }
 
 /// A conflict about an object that is not as the transaction left it.

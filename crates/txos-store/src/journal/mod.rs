@@ -53,6 +53,9 @@ pub(crate) struct Replay {
 /// neither frees nor gets one at each small commit.
 const HEADER: &[u8; 16] = b"txos journal  1\n";
 
+/// Name of the file that says that a flush has failed.
+const POISON: &str = "poisoned";
+
 const REMEDY: &str = "copy the state directory aside, find out what harmed the disk, \
                       and then remove the journal to go on without what it says";
 
@@ -161,9 +164,27 @@ impl Journal {
             .map_err(|error| StoreError::std("cut the torn end off", &self.path, &error))
     }
 
+    /// Trusts the journal again if the disk takes a flush.
+    pub(crate) fn trust_again(&mut self) -> Result<()> {
+        let poison = self.path.with_file_name(POISON);
+        if !poison.exists() {
+            return Ok(());
+        }
+        self.file
+            .sync_all()
+            .and_then(|()| std::fs::remove_file(&poison))
+            .map_err(|error| StoreError::std("flush", &self.path, &error))
+    }
+
     /// Adds a commit record. From its flush on, or without `durable` from its writing on, the
     /// transaction is committed.
     pub(crate) fn commit(&mut self, plan: &Plan, durable: bool) -> Result<()> {
+        let poison = self.path.with_file_name(POISON);
+        if poison.exists() {
+            let reason =
+                "an earlier flush of the journal failed, and nothing is trusted to it since";
+            return Err(StoreError::refused(&self.path, reason, "see to the disk; txos recover"));
+        }
         let payload = plan::encode(plan);
         if u32::try_from(payload.len()).is_err() {
             let reason = "the transaction is too large for one record";
@@ -197,8 +218,10 @@ impl Journal {
             .write_all(&[header, &bytes].concat())
             .and_then(|()| if durable { self.file.sync_data() } else { Ok(()) });
         write.map_err(|error| {
-            // The record was not decided: it must not be found whole by a later recovery.
+            // The record was not decided: it must not be found whole by a later recovery. Whether
+            // the disk knows that is not known; so no further commit until recovery has asked it.
             let _ = self.file.set_len(end);
+            let _ = File::create(self.path.with_file_name(POISON));
             StoreError::std("write", &self.path, &error)
         })
     }

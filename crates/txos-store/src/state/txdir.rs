@@ -229,6 +229,16 @@ impl TxDir {
         overwrite(&file, &text).map(drop).map_err(|error| StoreError::std("write", &file, &error))
     }
 
+    /// Writes `meta` so that a power cut leaves the old or the new, once the directory is flushed.
+    pub(crate) fn save_whole(&self) -> Result<()> {
+        let (file, aside) = (self.path.join("meta.json"), self.path.join("meta.new"));
+        let text = serde_json::to_vec(&self.meta).unwrap_or_default();
+        fs::write(&aside, text)
+            .and_then(|()| File::open(&aside)?.sync_all())
+            .and_then(|()| fs::rename(&aside, &file))
+            .map_err(|error| StoreError::std("write", &file, &error))
+    }
+
     /// Removes the directory with all that is in it.
     ///
     /// # Errors

@@ -243,3 +243,38 @@ fn prepared_waits_and_commits_or_meets_a_conflict() {
         assert_eq!(world.state.transactions().unwrap(), []);
     }
 }
+
+#[test]
+fn an_append_outside_is_not_undone() {
+    if !able() {
+        return;
+    }
+    let world = World::new(tree);
+    let origins = world.inodes();
+    let append = |root: &Path, text: &str| {
+        let mut file = fs::OpenOptions::new().append(true).open(root.join("file")).unwrap();
+        std::io::Write::write_all(&mut file, text.as_bytes()).unwrap();
+    };
+    let tx = world.run(&|root| append(root, "inside"));
+    append(&world.host, "outside");
+    assert!(matches!(world.extract(&tx, &origins), Err(StoreError::Conflict(_))));
+}
+
+#[test]
+fn a_poisoned_journal_takes_no_commit_until_recovered() {
+    if !able() {
+        return;
+    }
+    let world = World::new(tree);
+    let act = |root: &Path| fs::write(root.join("new"), "x").unwrap();
+    fs::write(world.state.path().join("poisoned"), "").unwrap();
+    let origins = world.inodes();
+    let tx = world.run(&act);
+    let delta = world.extract(&tx, &origins).unwrap();
+    assert!(matches!(world.commit(tx, delta), Err(StoreError::Refused { .. })));
+    assert!(!world.host.join("new").exists());
+    recover(&world.state).unwrap();
+    let tx = world.run(&act);
+    let delta = world.extract(&tx, &origins).unwrap();
+    world.commit(tx, delta).unwrap();
+}
