@@ -120,7 +120,8 @@ fetch_package() {
 roots=(/etc /usr /opt /boot /bin /sbin /lib /var/lib/dpkg /var/lib/misc /var/cache/man)
 places() { echo "/etc /usr /opt /boot /var/lib/dpkg"; }
 
-# One line for each object: kind, mode, owner, size, time of change of its content, target.
+# One line for each object: kind, mode, owner, size, time of change of its content, target; and what
+# is in the files that packages share.
 fingerprint() {
     local existing=() root
     for root in "${roots[@]}"; do
@@ -128,6 +129,8 @@ fingerprint() {
     done
     find "${existing[@]}" -xdev ! -path "$note" -printf '%p %y %m %U:%G %s %T@ %l\n' | sort
     dpkg-query -W -f '${Package} ${Architecture} ${Version} ${Status}\n' | sort
+    find /etc /var/lib/dpkg/alternatives /var/lib/dpkg/info -xdev -type f ! -path "$note" \
+        -exec sha256sum {} + | sort
     sha256sum /var/lib/dpkg/status
 }
 
@@ -137,8 +140,9 @@ same_as_before() {
     diff <(grep -v '^/etc d ' "$tmp/before") <(grep -v '^/etc d ' "$tmp/after") >"$tmp/diff.err"
 }
 
-# After an installation and its purge, as with plain dpkg: the same objects with the same metadata
-# and contents' times, but directories and the files that dpkg and man-db write anew are younger.
+# After an installation and its purge, as with plain dpkg: the same objects with the same owners,
+# modes, sizes, targets and contents; but directories are younger, and so are files that maintainer
+# scripts changed and changed back, and what dpkg and man-db keep for themselves is written anew.
 same_files_as_before() {
     fingerprint >"$tmp/after"
     diff <(without_rewritten "$tmp/before") <(without_rewritten "$tmp/after") >"$tmp/diff.err"
@@ -146,7 +150,8 @@ same_files_as_before() {
 
 without_rewritten() {
     grep -vE '^(/var/lib/dpkg/(status|status-old|available|available-old|lock.*|statoverride.*|diversions.*|triggers/.*)|/var/cache/man/.*|/etc/ld.so.cache) f |status$' "$1" |
-        sed -E 's/^([^ ]+ d [0-7]+ [0-9]+:[0-9]+) .*/\1/'
+        sed -E -e 's/^(.* d [0-7]+ [0-9]+:[0-9]+) .*/\1/' \
+            -e 's/^(.* [fl] [0-7]+ [0-9]+:[0-9]+ [0-9]+) [0-9.]+ /\1 /'
 }
 
 no_mounts_left() { ! grep -qE ' - (fuse[^ ]* txos|overlay txos)' /proc/self/mountinfo; }
