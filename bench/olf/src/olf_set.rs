@@ -63,11 +63,11 @@ impl OlfSet {
     }
 
     /// The last place before `key`, and the one behind it.
-    fn search<'s>(
+    fn search<'m, 's: 'm>(
         &'s self,
-        w: &mut Write<'_, '_>,
+        w: &mut Write<'m, 's>,
         key: u64,
-    ) -> Result<(Place<'s>, Place<'s>), Error> {
+    ) -> Result<(Place<'m>, Place<'m>), Error> {
         let head = Place::from(&self.head);
         let mut before = head;
         loop {

@@ -118,8 +118,8 @@ impl<'m, 'g> Read<'m, 'g> {
 /// an error once, then ends; hand it on with `?`.
 pub struct WriteIter<'w, 'm, 'g, L, const K: usize> {
     write: &'w mut Write<'m, 'g>,
-    head: Place<'w, K>,
-    at: Place<'w, K>,
+    head: Place<'m, K>,
+    at: Place<'m, K>,
     done: bool,
     _kind: PhantomData<fn() -> L>,
 }
@@ -158,7 +158,7 @@ impl<'m, 'g> Write<'m, 'g> {
     /// The entries, first to last, as this section sees them.
     pub fn iter<'w, L: Link<K, Shape = Double>, const K: usize>(
         &'w mut self,
-        list: &'w List<L, K>,
+        list: &'m List<L, K>,
     ) -> WriteIter<'w, 'm, 'g, L, K> {
         let head = Place::from(&list.head);
         WriteIter { write: self, head, at: head, done: false, _kind: PhantomData }
@@ -167,7 +167,7 @@ impl<'m, 'g> Write<'m, 'g> {
     /// The entries of a singly linked list, as this section sees them.
     pub fn iter_chain<'w, L: Link<K, Shape = Single>, const K: usize>(
         &'w mut self,
-        chain: &'w Chain<L, K>,
+        chain: &'m Chain<L, K>,
     ) -> WriteIter<'w, 'm, 'g, L, K> {
         let head = Place::from(&chain.head);
         WriteIter { write: self, head, at: head, done: false, _kind: PhantomData }

@@ -113,7 +113,7 @@
 //!
 //! | mistake | what happens |
 //! |---|---|
-//! | entry on a list of another kind, write inside read, `K < 2` | does not compile |
+//! | entry on a list of another kind, write inside read, node that dies before the section, `K < 2` | does not compile |
 //! | node on two lists of one kind | [`Error::AlreadyLinked`] |
 //! | node or list used with two groups | [`Error::Foreign`]; reading: panic in debug builds, an empty list in release builds |
 //! | more writers than slots | they wait for their turn |

@@ -1,7 +1,8 @@
 //! List surgery on bare nodes: circular lists through a head, doubly or singly linked.
 //!
 //! Each operation acquires the nodes whose links it changes and then stores plain pointers; until
-//! the section commits, only the section sees them.
+//! the section commits, only the section sees them. The section's log names the nodes until it ends, so
+//! they have to live that long: `'m`, which nothing that a closure makes by itself can satisfy.
 //!
 //! ```text
 //!   unlink(B):   A <--> B <--> C        acquires B, A, C
@@ -15,7 +16,7 @@ use crate::error::Error;
 use crate::place::Place;
 use crate::write::Write;
 
-impl Write<'_, '_> {
+impl<'m> Write<'m, '_> {
     /// Links `node` behind `at`, which is a head or a linked node, into a doubly linked list.
     ///
     /// # Errors
@@ -31,8 +32,8 @@ impl Write<'_, '_> {
     /// 2. It is used in lists of one shape only: doubly or singly linked.
     pub unsafe fn link_after<const K: usize>(
         &mut self,
-        at: Place<'_, K>,
-        node: Place<'_, K>,
+        at: Place<'m, K>,
+        node: Place<'m, K>,
     ) -> Result<(), Error> {
         let n = self.acquire_unlinked(node)?;
         let a = self.acquire(&*at)?;
@@ -57,8 +58,8 @@ impl Write<'_, '_> {
     /// As [`Write::link_after`].
     pub unsafe fn link_before<const K: usize>(
         &mut self,
-        at: Place<'_, K>,
-        node: Place<'_, K>,
+        at: Place<'m, K>,
+        node: Place<'m, K>,
     ) -> Result<(), Error> {
         let n = self.acquire_unlinked(node)?;
         let a = self.acquire(&*at)?;
@@ -77,7 +78,7 @@ impl Write<'_, '_> {
     /// # Errors
     ///
     /// [`Error::NotLinked`], [`Error::Foreign`], [`Error::LogFull`], [`Error::Retry`].
-    pub fn unlink<const K: usize>(&mut self, node: Place<'_, K>) -> Result<(), Error> {
+    pub fn unlink<const K: usize>(&mut self, node: Place<'m, K>) -> Result<(), Error> {
         let n = self.acquire(&*node)?;
         if node.next_in(n).is_null() {
             return Err(Error::NotLinked);
@@ -105,8 +106,8 @@ impl Write<'_, '_> {
     /// As [`Write::link_after`].
     pub unsafe fn chain_after<const K: usize>(
         &mut self,
-        at: Place<'_, K>,
-        node: Place<'_, K>,
+        at: Place<'m, K>,
+        node: Place<'m, K>,
     ) -> Result<(), Error> {
         let n = self.acquire_unlinked(node)?;
         let a = self.acquire(&*at)?;
@@ -127,10 +128,10 @@ impl Write<'_, '_> {
     ///
     /// `at` is not the last node (behind it comes the head, which would be cut off), and the result is
     /// not used after the section.
-    pub unsafe fn unchain_after<'a, const K: usize>(
+    pub unsafe fn unchain_after<const K: usize>(
         &mut self,
-        at: Place<'a, K>,
-    ) -> Result<Option<Place<'a, K>>, Error> {
+        at: Place<'m, K>,
+    ) -> Result<Option<Place<'m, K>>, Error> {
         let a = self.acquire(&*at)?;
         if at.next_in(a).is_null() {
             return Ok(None);
@@ -153,10 +154,7 @@ impl Write<'_, '_> {
     /// # Safety
     ///
     /// The result is not used after the section.
-    pub unsafe fn next<'a, const K: usize>(
-        &mut self,
-        at: Place<'a, K>,
-    ) -> Result<Place<'a, K>, Error> {
+    pub unsafe fn next<const K: usize>(&mut self, at: Place<'m, K>) -> Result<Place<'m, K>, Error> {
         let (next, _) = self.peek(&*at)?;
         // SAFETY: read from `at` in this section.
         Ok(unsafe { at.follow(next) })
@@ -171,10 +169,7 @@ impl Write<'_, '_> {
     /// # Safety
     ///
     /// The result is not used after the section.
-    pub unsafe fn prev<'a, const K: usize>(
-        &mut self,
-        at: Place<'a, K>,
-    ) -> Result<Place<'a, K>, Error> {
+    pub unsafe fn prev<const K: usize>(&mut self, at: Place<'m, K>) -> Result<Place<'m, K>, Error> {
         let (_, prev) = self.peek(&*at)?;
         // SAFETY: read from `at` in this section.
         Ok(unsafe { at.follow(prev) })
@@ -196,10 +191,10 @@ impl Write<'_, '_> {
     ///
     /// The result is not used after the section.
     #[inline]
-    pub unsafe fn glance<'a, const K: usize>(
+    pub unsafe fn glance<const K: usize>(
         &mut self,
-        at: Place<'a, K>,
-    ) -> Result<Place<'a, K>, Error> {
+        at: Place<'m, K>,
+    ) -> Result<Place<'m, K>, Error> {
         let (next, _) = self.glance_links(&*at)?;
         // SAFETY: read from `at` in this section.
         Ok(unsafe { at.follow(next) })
@@ -210,12 +205,12 @@ impl Write<'_, '_> {
     /// # Errors
     ///
     /// [`Error::Retry`].
-    pub fn is_linked<const K: usize>(&mut self, node: Place<'_, K>) -> Result<bool, Error> {
+    pub fn is_linked<const K: usize>(&mut self, node: Place<'m, K>) -> Result<bool, Error> {
         let (next, _) = self.peek(&*node)?;
         Ok(!next.is_null())
     }
 
-    fn acquire_unlinked<const K: usize>(&mut self, node: Place<'_, K>) -> Result<usize, Error> {
+    fn acquire_unlinked<const K: usize>(&mut self, node: Place<'m, K>) -> Result<usize, Error> {
         let n = self.acquire(&*node)?;
         if node.next_in(n).is_null() { Ok(n) } else { Err(Error::AlreadyLinked) }
     }

@@ -21,8 +21,8 @@ impl<'m> Write<'m, '_> {
     /// [`Member::may_free`](crate::Member::may_free) agrees for the section that unlinked it.
     pub unsafe fn push_front<L: Link<K, Shape = Double>, const K: usize>(
         &mut self,
-        list: &List<L, K>,
-        entry: &L::Entry,
+        list: &'m List<L, K>,
+        entry: &'m L::Entry,
     ) -> Result<(), Error> {
         // SAFETY: passed on; the kind has one shape by contract of `Link`.
         unsafe { self.link_after(Place::from(&list.head), place_of::<L, K>(entry)) }
@@ -39,8 +39,8 @@ impl<'m> Write<'m, '_> {
     /// As [`Write::push_front`].
     pub unsafe fn push_back<L: Link<K, Shape = Double>, const K: usize>(
         &mut self,
-        list: &List<L, K>,
-        entry: &L::Entry,
+        list: &'m List<L, K>,
+        entry: &'m L::Entry,
     ) -> Result<(), Error> {
         // SAFETY: passed on.
         unsafe { self.link_before(Place::from(&list.head), place_of::<L, K>(entry)) }
@@ -57,9 +57,9 @@ impl<'m> Write<'m, '_> {
     /// As [`Write::push_front`].
     pub unsafe fn insert_before<L: Link<K, Shape = Double>, const K: usize>(
         &mut self,
-        _list: &List<L, K>,
-        at: &L::Entry,
-        entry: &L::Entry,
+        _list: &'m List<L, K>,
+        at: &'m L::Entry,
+        entry: &'m L::Entry,
     ) -> Result<(), Error> {
         let at = place_of::<L, K>(at);
         self.must_be_linked(at)?;
@@ -74,8 +74,8 @@ impl<'m> Write<'m, '_> {
     /// [`Error::NotLinked`]; [`Error::Foreign`], [`Error::LogFull`], [`Error::Retry`].
     pub fn remove<L: Link<K, Shape = Double>, const K: usize>(
         &mut self,
-        _list: &List<L, K>,
-        entry: &L::Entry,
+        _list: &'m List<L, K>,
+        entry: &'m L::Entry,
     ) -> Result<(), Error> {
         self.unlink(place_of::<L, K>(entry))
     }
@@ -91,8 +91,8 @@ impl<'m> Write<'m, '_> {
     /// As [`Write::push_front`], for the list `to`.
     pub unsafe fn move_to_back<L: Link<K, Shape = Double>, const K: usize>(
         &mut self,
-        to: &List<L, K>,
-        entry: &L::Entry,
+        to: &'m List<L, K>,
+        entry: &'m L::Entry,
     ) -> Result<(), Error> {
         self.remove(to, entry)?;
         // SAFETY: passed on; the entry was linked, so its promise is given already.
@@ -106,7 +106,7 @@ impl<'m> Write<'m, '_> {
     /// [`Error::Foreign`], [`Error::LogFull`], [`Error::Retry`].
     pub fn front<L: Link<K, Shape = Double>, const K: usize>(
         &mut self,
-        list: &List<L, K>,
+        list: &'m List<L, K>,
     ) -> Result<Option<&'m L::Entry>, Error>
     where
         L::Entry: 'm,
@@ -130,8 +130,8 @@ impl<'m> Write<'m, '_> {
     /// As [`Write::push_front`].
     pub unsafe fn chain_front<L: Link<K, Shape = Single>, const K: usize>(
         &mut self,
-        chain: &Chain<L, K>,
-        entry: &L::Entry,
+        chain: &'m Chain<L, K>,
+        entry: &'m L::Entry,
     ) -> Result<(), Error> {
         // SAFETY: passed on.
         unsafe { self.chain_after(Place::from(&chain.head), place_of::<L, K>(entry)) }
@@ -148,9 +148,9 @@ impl<'m> Write<'m, '_> {
     /// As [`Write::push_front`].
     pub unsafe fn chain_behind<L: Link<K, Shape = Single>, const K: usize>(
         &mut self,
-        _chain: &Chain<L, K>,
-        at: &L::Entry,
-        entry: &L::Entry,
+        _chain: &'m Chain<L, K>,
+        at: &'m L::Entry,
+        entry: &'m L::Entry,
     ) -> Result<(), Error> {
         let at = place_of::<L, K>(at);
         self.must_be_linked(at)?;
@@ -165,7 +165,7 @@ impl<'m> Write<'m, '_> {
     /// [`Error::Foreign`], [`Error::LogFull`], [`Error::Retry`].
     pub fn pop_chain<L: Link<K, Shape = Single>, const K: usize>(
         &mut self,
-        chain: &Chain<L, K>,
+        chain: &'m Chain<L, K>,
     ) -> Result<Option<&'m L::Entry>, Error>
     where
         L::Entry: 'm,
@@ -185,8 +185,8 @@ impl<'m> Write<'m, '_> {
     /// [`Error::Retry`].
     pub fn remove_chain<L: Link<K, Shape = Single>, const K: usize>(
         &mut self,
-        chain: &Chain<L, K>,
-        entry: &L::Entry,
+        chain: &'m Chain<L, K>,
+        entry: &'m L::Entry,
     ) -> Result<(), Error> {
         let head = Place::from(&chain.head);
         let wanted = place_of::<L, K>(entry);
@@ -205,7 +205,7 @@ impl<'m> Write<'m, '_> {
         }
     }
 
-    fn must_be_linked<const K: usize>(&mut self, at: Place<'_, K>) -> Result<(), Error> {
+    fn must_be_linked<const K: usize>(&mut self, at: Place<'m, K>) -> Result<(), Error> {
         let i = self.acquire(&*at)?;
         if at.next_in(i).is_null() { Err(Error::NotLinked) } else { Ok(()) }
     }

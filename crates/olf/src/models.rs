@@ -40,7 +40,7 @@ impl<const K: usize> World<K> {
         world
     }
 
-    fn move_to(&self, member: &mut Member<'_>, item: usize, to: usize) {
+    fn move_to<'a>(&'a self, member: &mut Member<'a>, item: usize, to: usize) {
         let node = &self.items[item];
         member
             .write(|w| {
@@ -78,10 +78,10 @@ impl<const K: usize> World<K> {
     }
 }
 
-fn link<const K: usize>(
-    w: &mut crate::Write<'_, '_>,
-    head: &Node<K>,
-    node: &Node<K>,
+fn link<'a, const K: usize>(
+    w: &mut crate::Write<'_, 'a>,
+    head: &'a Node<K>,
+    node: &'a Node<K>,
 ) -> Result<(), Error> {
     // SAFETY: the world outlives all sections.
     unsafe { w.link_after(Place::from(head), Place::from(node)) }
@@ -250,7 +250,7 @@ fn may_free_against_readers_and_writers() {
     // SAFETY: as above.
     unsafe impl Send for Payload {}
 
-    fn run(other: fn(&World<2>, &mut Member<'_>, &Payload)) {
+    fn run(other: for<'a> fn(&'a World<2>, &mut Member<'a>, &Payload)) {
         model(move || {
             let world = World::<2>::new(1, 64);
             let payload = Arc::new(Payload(UnsafeCell::new(1)));

@@ -68,6 +68,21 @@ pub enum End {
 ///
 /// The operations on lists are in `impl` blocks of their own ([`List`](crate::List),
 /// [`Chain`](crate::Chain)). Dropped before its end, as by a panic, the section changes nothing.
+///
+/// Its log names the nodes that it has touched until it ends, so they have to live for `'m`. What the
+/// closure makes itself does not:
+///
+/// ```compile_fail,E0597
+/// struct Task { node: olf::Node }
+/// olf::link!(Tasks: Double<4> of Task => node);
+/// static TODO: olf::List<Tasks> = olf::List::new();
+/// let group = olf::Group::<2, 8>::new();
+/// let mut member = group.join().unwrap();
+/// let _ = member.write(|w| {
+///     let task = Task { node: olf::Node::new() };
+///     w.remove(&TODO, &task)
+/// });
+/// ```
 pub struct Write<'m, 'g> {
     pub(crate) member: &'m mut Member<'g>,
 }

@@ -440,8 +440,8 @@ pub unsafe extern "C" fn olf_write_next(
     // SAFETY: contract.
     unsafe {
         let Some(at) = place(node) else { return ptr::null_mut() };
-        let next = writing(member, |w| w.next(at)).and_then(Result::ok);
-        next.map_or(ptr::null_mut(), out)
+        let next = writing(member, |w| w.next(at).map(out)).and_then(Result::ok);
+        next.unwrap_or(ptr::null_mut())
     }
 }
 
@@ -458,8 +458,8 @@ pub unsafe extern "C" fn olf_write_prev(
     // SAFETY: contract.
     unsafe {
         let Some(at) = place(node) else { return ptr::null_mut() };
-        let next = writing(member, |w| w.prev(at)).and_then(Result::ok);
-        next.map_or(ptr::null_mut(), out)
+        let next = writing(member, |w| w.prev(at).map(out)).and_then(Result::ok);
+        next.unwrap_or(ptr::null_mut())
     }
 }
 
@@ -477,8 +477,8 @@ pub unsafe extern "C" fn olf_write_glance(
     // SAFETY: contract.
     unsafe {
         let Some(at) = place(node) else { return ptr::null_mut() };
-        let next = writing(member, |w| w.glance(at)).and_then(Result::ok);
-        next.map_or(ptr::null_mut(), out)
+        let next = writing(member, |w| w.glance(at).map(out)).and_then(Result::ok);
+        next.unwrap_or(ptr::null_mut())
     }
 }
 

@@ -16,7 +16,9 @@ pub struct ShelfWrite<'w, 'm, 's, T, const LINKS: usize, const K: usize> {
     pub(super) unlinked: &'w mut Vec<NonNull<Held<T, LINKS, K>>>,
 }
 
-impl<'w, T: Send + Sync, const LINKS: usize, const K: usize> ShelfWrite<'w, '_, '_, T, LINKS, K> {
+impl<'w, 'm, 's, T: Send + Sync, const LINKS: usize, const K: usize>
+    ShelfWrite<'w, 'm, 's, T, LINKS, K>
+{
     /// Puts an entry at the front of a list.
     ///
     /// # Errors
@@ -31,10 +33,10 @@ impl<'w, T: Send + Sync, const LINKS: usize, const K: usize> ShelfWrite<'w, '_, 
     where
         T: 'e,
     {
-        let (head, item) = (self.shelf.head(list)?, entry.into());
-        self.hold(item);
+        let head = self.head(list)?;
+        let node = self.hold(entry.into(), list.kind);
         // SAFETY: the list holds a count until nobody can see the entry; heads live with the shelf.
-        unsafe { self.write.link_after(head, item.place(list.kind)) }?;
+        unsafe { self.write.link_after(head, node) }?;
         self.now_on_list();
         Ok(())
     }
@@ -52,10 +54,10 @@ impl<'w, T: Send + Sync, const LINKS: usize, const K: usize> ShelfWrite<'w, '_, 
     where
         T: 'e,
     {
-        let (head, item) = (self.shelf.head(list)?, entry.into());
-        self.hold(item);
+        let head = self.head(list)?;
+        let node = self.hold(entry.into(), list.kind);
         // SAFETY: as in `push_front`.
-        unsafe { self.write.link_before(head, item.place(list.kind)) }?;
+        unsafe { self.write.link_before(head, node) }?;
         self.now_on_list();
         Ok(())
     }
@@ -75,14 +77,13 @@ impl<'w, T: Send + Sync, const LINKS: usize, const K: usize> ShelfWrite<'w, '_, 
         T: 'e + 'f,
     {
         self.check(kind)?;
-        let (at, item) = (at.into(), entry.into());
-        self.hold(at);
-        if !self.write.is_linked(at.place(kind))? {
+        let at = self.hold(at.into(), kind);
+        if !self.write.is_linked(at)? {
             return Err(Error::NotLinked);
         }
-        self.hold(item);
+        let node = self.hold(entry.into(), kind);
         // SAFETY: as in `push_front`.
-        unsafe { self.write.link_before(at.place(kind), item.place(kind)) }?;
+        unsafe { self.write.link_before(at, node) }?;
         self.now_on_list();
         Ok(())
     }
@@ -103,8 +104,8 @@ impl<'w, T: Send + Sync, const LINKS: usize, const K: usize> ShelfWrite<'w, '_, 
     {
         self.check(kind)?;
         let item = entry.into();
-        self.hold(item);
-        self.write.unlink(item.place(kind))?;
+        let node = self.hold(item, kind);
+        self.write.unlink(node)?;
         self.unlinked.push(item.held());
         Ok(())
     }
@@ -122,13 +123,12 @@ impl<'w, T: Send + Sync, const LINKS: usize, const K: usize> ShelfWrite<'w, '_, 
     where
         T: 'e,
     {
-        let (head, item) = (self.shelf.head(list)?, entry.into());
-        let place = item.place(list.kind);
-        self.hold(item);
-        self.write.unlink(place)?;
+        let head = self.head(list)?;
+        let node = self.hold(entry.into(), list.kind);
+        self.write.unlink(node)?;
         // The count goes along from list to list.
         // SAFETY: as in `push_front`.
-        unsafe { self.write.link_before(head, place) }
+        unsafe { self.write.link_before(head, node) }
     }
 
     /// The first entry of a list.
@@ -157,14 +157,10 @@ impl<'w, T: Send + Sync, const LINKS: usize, const K: usize> ShelfWrite<'w, '_, 
     where
         T: 'w,
     {
-        let head: Place<'w, K> = {
-            let head = self.shelf.head(list)?;
-            // SAFETY: the shelf outlives the section.
-            unsafe { Place::new(NonNull::new_unchecked(head.as_ptr())) }
-        };
+        let head = self.head(list)?;
         let mut at = head;
         loop {
-            // SAFETY: 'w ends with the section.
+            // SAFETY: what is returned is bound to 'w, within the section.
             at = unsafe { self.write.next(at) }?;
             if at == head {
                 return Ok(None);
@@ -197,10 +193,17 @@ impl<'w, T: Send + Sync, const LINKS: usize, const K: usize> ShelfWrite<'w, '_, 
         self.write.epoch()
     }
 
+    fn head(&self, list: ListId) -> Result<Place<'m, K>, Error> {
+        let shelf: &'s Shelf<T, LINKS, K> = self.shelf;
+        shelf.head(list)
+    }
+
     /// Keeps the entry until the section has ended: its log is about to name a node of the entry, which
     /// nothing that the closure drops, and no panic, may free before that.
-    fn hold(&mut self, item: Item<'_, T, LINKS, K>) {
+    fn hold(&mut self, item: Item<'_, T, LINKS, K>, kind: usize) -> Place<'m, K> {
         self.held.push((item.entry(), false));
+        // SAFETY: the count just taken is given back only after the section.
+        unsafe { Place::new(NonNull::new_unchecked(item.place(kind).as_ptr())) }
     }
 
     /// The last entry held is on one list more: if the section commits, the count is that list's.

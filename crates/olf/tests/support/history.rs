@@ -130,7 +130,7 @@ impl<const K: usize> World<K> {
         Event { epoch, began, ended: self.tick(), what: What::Read(state) }
     }
 
-    fn write(&self, member: &mut Member<'_>, dice: &mut Dice) -> Event {
+    fn write<'a>(&'a self, member: &mut Member<'a>, dice: &mut Dice) -> Event {
         let began = self.tick();
         let before = dice.clone();
         let mut steps = Vec::new();
@@ -153,7 +153,7 @@ impl<const K: usize> World<K> {
         Event { epoch, began, ended: self.tick(), what }
     }
 
-    fn step(&self, w: &mut olf::Write<'_, '_>, dice: &mut Dice) -> Result<Step, Error> {
+    fn step<'a>(&'a self, w: &mut olf::Write<'_, 'a>, dice: &mut Dice) -> Result<Step, Error> {
         let (item, to) = (dice.roll(self.items.len()), dice.roll(self.lists.len()));
         let other = dice.roll(self.lists.len());
         // SAFETY: the world outlives all members.
@@ -289,7 +289,7 @@ pub fn run<const K: usize>(shape: Shape, seed: u64) {
 }
 
 /// Takes everything off the lists, so that the nodes may be dropped.
-fn empty<const K: usize>(world: &World<K>, mut member: Member<'_>) {
+fn empty<'a, const K: usize>(world: &'a World<K>, mut member: Member<'a>) {
     for item in &world.items {
         member.write(|w| w.remove(&world.lists[0], item)).unwrap();
     }
