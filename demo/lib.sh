@@ -127,7 +127,8 @@ fingerprint() {
     for root in "${roots[@]}"; do
         [ ! -L "$root" ] && [ -d "$root" ] && existing+=("$root")
     done
-    find "${existing[@]}" -xdev ! -path "$note" -printf '%p %y %m %U:%G %s %T@ %l\n' | sort
+    # Lock files are young whenever anybody has looked for an update.
+    find "${existing[@]}" -xdev ! -path "$note" ! -path '/var/lib/dpkg/lock*' -printf '%p %y %m %U:%G %s %T@ %l\n' | sort
     dpkg-query -W -f '${Package} ${Architecture} ${Version} ${Status}\n' | sort
     find /etc /var/lib/dpkg/alternatives /var/lib/dpkg/info -xdev -type f ! -path "$note" \
         -exec sha256sum {} + | sort
@@ -149,7 +150,7 @@ same_files_as_before() {
 }
 
 without_rewritten() {
-    grep -vE '^(/var/lib/dpkg/(status|status-old|available|available-old|lock.*|statoverride.*|diversions.*|triggers/.*)|/var/cache/man/.*|/etc/ld.so.cache) f |status$' "$1" |
+    grep -vE '^(/var/lib/dpkg/(status|status-old|available|available-old|statoverride.*|diversions.*|triggers/.*)|/var/cache/man/.*|/etc/ld.so.cache) f |status$' "$1" |
         sed -E -e 's/^(.* d [0-7]+ [0-9]+:[0-9]+) .*/\1/' \
             -e 's/^(.* [fl] [0-7]+ [0-9]+:[0-9]+ [0-9]+) [0-9.]+ /\1 /'
 }
