@@ -49,10 +49,14 @@ impl Mirror {
     }
 
     /// Whether overlayfs is copying up a regular file in a view where it cannot note from which
-    /// object: then it gets that as an attribute among the others, which it copies.
+    /// object: then it gets that as an attribute among the others, which it copies. Only for files
+    /// with several names, of whose copies the store cannot tell otherwise what they are: a
+    /// program can see the attribute on the copy.
     fn names_origin(&self, node: NodeId, caller: u32) -> Result<bool, Errno> {
+        let attrs = self.first_attrs(node)?;
         Ok(self.mark_origins
-            && self.first_attrs(node)?.kind == FileKind::File
+            && attrs.kind == FileKind::File
+            && attrs.nlink > 1
             && !self.callers.reads_xattrs(caller))
     }
 

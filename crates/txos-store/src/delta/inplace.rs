@@ -28,19 +28,15 @@ pub(super) fn content(
     host: &Tree,
     path: &Path,
     host_attrs: &Attrs,
-    shadow: &Path,
+    shadow: (&Tree, &Path),
     shadow_attrs: &Attrs,
 ) -> Result<Option<WriteSpec>> {
     let before = open_quietly(host, path)
         .map_err(|errno| StoreError::io("read", host.at().join(path), errno))?;
-    let after = rustix::fs::open(
-        shadow,
-        OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
-        rustix::fs::Mode::empty(),
-    )
-    .map_err(|errno| StoreError::io("read", shadow, errno))?;
+    let failed = |errno| StoreError::io("read", shadow.0.at().join(shadow.1), errno);
+    let after = open_quietly(shadow.0, shadow.1).map_err(failed)?;
     let spec = compare(&before, host_attrs.size, &after, shadow_attrs.size)
-        .map_err(|errno| StoreError::io("read", shadow, errno))?;
+        .map_err(failed)?;
     Ok((!spec.is_empty()).then_some(spec))
 }
 
@@ -81,7 +77,7 @@ pub(super) fn metadata(
     }
     let perm = (after.kind != FileKind::Symlink && (moved || (lost && after.perm & 0o6000 != 0)))
         .then_some(Change { before: now.perm, after: after.perm });
-    let prefix = reader.options.privilege.xattr_prefix();
+    let privilege = reader.options.privilege;
     let mut xattrs = Vec::new();
     let old = object.xattrs()?;
     for (name, value) in shadow.xattrs {
@@ -91,7 +87,7 @@ pub(super) fn metadata(
         }
     }
     for (name, value) in &old {
-        if !shadow.xattrs.contains_key(name) && !hidden_by_view(name, prefix) {
+        if !shadow.xattrs.contains_key(name) && !hidden_by_view(name, privilege) {
             xattrs.push((name.clone(), Change { before: Some(value.clone()), after: None }));
         }
     }
@@ -100,7 +96,10 @@ pub(super) fn metadata(
         name: names::escape(name.to_bytes()),
         set: change.after.is_some(),
     }));
-    let times = times(now, seen, after, touched, reader.options.started);
+    // Times of a directory of someone else's only names that come and go can move.
+    let me = rustix::process::geteuid();
+    let settable = me.is_root() || now.uid == me.as_raw();
+    let times = times(now, seen, after, touched, reader.options.started).filter(|_| settable);
     if let Some(Times { mtime: Some(change), natural: false, .. }) = times
         && change.before != change.after
         && !touched

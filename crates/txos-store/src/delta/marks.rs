@@ -3,6 +3,7 @@ use std::ffi::{CStr, CString};
 use txos_host::XattrSet;
 
 use super::fid::{self, OriginMark};
+use crate::Privilege;
 
 /// What the overlay notes about a shadow object in extended attributes of its own.
 #[derive(Clone, Debug, Default)]
@@ -78,9 +79,14 @@ pub(crate) fn part(raw: XattrSet, prefix: &str) -> (Marks, XattrSet) {
 }
 
 /// Whether the view cannot show an attribute of the stable system, so that its absence in the
-/// shadow says nothing.
-pub(crate) fn hidden_by_view(name: &CStr, prefix: &str) -> bool {
-    name.to_bytes().starts_with(prefix.as_bytes())
+/// shadow says nothing: attributes that look like the overlay's own, of either kind; and in an
+/// ordinary user's view ACLs, which may name users that the view does not know.
+pub(crate) fn hidden_by_view(name: &CStr, privilege: Privilege) -> bool {
+    let name = name.to_bytes();
+    let overlays = [Privilege::Root, Privilege::User]
+        .iter()
+        .any(|of| name.starts_with(of.xattr_prefix().as_bytes()));
+    overlays || privilege == Privilege::User && name.starts_with(b"system.posix_acl_")
 }
 
 #[cfg(test)]

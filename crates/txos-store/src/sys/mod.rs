@@ -48,9 +48,12 @@ impl Place<'_> {
         Ok((self.tree.open_at(parent, flags)?, name))
     }
 
-    /// What is there, or `None`; a missing parent is an absent name too.
+    /// What is there, or `None`; with a missing parent, or a link in its place, the name is absent.
     pub(crate) fn attrs(&self) -> Result<Option<Attrs>> {
-        Ok(self.tree.attrs(self.path)?)
+        match self.tree.attrs(self.path) {
+            Err(error) if error.errno() == Some(Errno::LOOP) => Ok(None),
+            other => Ok(other?),
+        }
     }
 }
 
@@ -132,9 +135,15 @@ pub(crate) fn flush(at: Place<'_>) -> Result<()> {
 pub(crate) fn flush_file_system(tree: &Tree) -> Result<()> {
     use rustix::fs::OFlags;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-    tree.open_at(Path::new(""), flags)
-        .and_then(rustix::fs::syncfs)
-        .map_err(|errno| StoreError::io("flush the file system of", tree.at(), errno))
+    match tree.open_at(Path::new(""), flags).and_then(rustix::fs::syncfs) {
+        // A directory that this user may only walk through.
+        Err(Errno::ACCESS) => {
+            rustix::fs::sync();
+            Ok(())
+        }
+        other => other
+            .map_err(|errno| StoreError::io("flush the file system of", tree.at(), errno)),
+    }
 }
 
 /// Whether flushing a new file or directory flushes its name, and the names above it, too: true of
@@ -149,8 +158,17 @@ pub(crate) fn flush_takes_names(tree: &Tree) -> Result<bool> {
     Ok(matches!(stat.f_type as u64, EXT | XFS | BTRFS | F2FS))
 }
 
-/// Flushes what is at `path` and all files and directories below it.
+/// Flushes what is at `path` and all files and directories below it. Where one of them may be
+/// neither read nor written by its own owner, the whole file system is flushed instead: that
+/// needs no access to the object.
 pub(crate) fn flush_tree(tree: &Tree, path: &Path) -> Result<()> {
+    match flush_each(tree, path) {
+        Err(StoreError::Io { errno: Errno::ACCESS, .. }) => flush_file_system(tree),
+        other => other,
+    }
+}
+
+fn flush_each(tree: &Tree, path: &Path) -> Result<()> {
     use rustix::fs::OFlags;
     use txos_core::FileKind;
     let mut pending = vec![path.to_owned()];
