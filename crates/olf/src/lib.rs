@@ -14,17 +14,17 @@
 //! olf::link!(Tasks: Double<4> of Task => node);
 //!
 //! static GROUP: Group = Group::new();              // counters and seats, shared by the lists
-//! static TODO: List<Tasks> = List::new();
+//! static READY: List<Tasks> = List::new();
 //! static DONE: List<Tasks> = List::new();
 //! static TASK: Task = Task { id: 7, node: Node::new() };
 //!
 //! let mut member = GROUP.join()?;                  // one for each thread
 //! // SAFETY: all of them are statics: they neither move nor go away.
-//! member.write(|w| unsafe { w.push_back(&TODO, &TASK) })?;
+//! member.write(|w| unsafe { w.push_back(&READY, &TASK) })?;
 //! member.write(|w| unsafe { w.move_to_back(&DONE, &TASK) })?; // at every moment on exactly one list
 //!
 //! let view = member.read();                        // both lists, as of one moment
-//! assert_eq!(view.iter(&TODO).count(), 0);
+//! assert_eq!(view.iter(&READY).count(), 0);
 //! assert_eq!(view.iter(&DONE).next().map(|t| t.id), Some(7));
 //! # Ok::<(), Error>(())
 //! ```

@@ -75,12 +75,12 @@ pub enum End {
 /// ```compile_fail,E0597
 /// struct Task { node: olf::Node }
 /// olf::link!(Tasks: Double<4> of Task => node);
-/// static TODO: olf::List<Tasks> = olf::List::new();
+/// static READY: olf::List<Tasks> = olf::List::new();
 /// let group = olf::Group::<2, 8>::new();
 /// let mut member = group.join().unwrap();
 /// let _ = member.write(|w| {
 ///     let task = Task { node: olf::Node::new() };
-///     w.remove(&TODO, &task)
+///     w.remove(&READY, &task)
 /// });
 /// ```
 pub struct Write<'m, 'g> {
