@@ -130,6 +130,13 @@ impl<const W: usize> Array<W> {
         }
     }
 
+    /// The mark on `line`, 0 if it has none or is not here.
+    pub fn mark_of(&self, line: u32) -> u32 {
+        let s = self.set(line);
+        let way = self.ways[s].iter().position(|w| *w >> 2 == line && *w != 0);
+        way.map_or(0, |i| self.marks.get(s).map_or(0, |m| m[i]))
+    }
+
     /// All lines here with their states, in no particular order.
     pub fn lines(&self) -> impl Iterator<Item = (u32, Mesi)> + '_ {
         self.ways.iter().flatten().filter(|w| **w != 0).map(|w| (*w >> 2, Mesi::of(*w)))

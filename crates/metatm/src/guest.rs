@@ -86,11 +86,6 @@ impl Cx {
         self.op(move |m| m.rmw(a, |old| old.wrapping_add(v)))
     }
 
-    /// Locked exchange; the value before.
-    pub fn swap(&self, a: Addr, v: u32) -> impl Future<Output = u32> {
-        self.op(move |m| m.rmw(a, |_| v))
-    }
-
     /// Locked compare and swap; the value before.
     pub fn cas(&self, a: Addr, old: u32, new: u32) -> impl Future<Output = u32> {
         self.op(move |m| m.rmw(a, |now| if now == old { new } else { now }))

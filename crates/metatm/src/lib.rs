@@ -25,3 +25,8 @@ pub mod workload;
 pub use config::Config;
 pub use error::{Result, SimError};
 pub use stats::Stats;
+
+/// The README's example, compiled and run with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;

@@ -46,17 +46,6 @@ pub struct Hierarchy {
     upgrade: u32,
 }
 
-/// How often each level missed, for one processor or all.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Misses {
-    /// L1 data misses.
-    pub l1d: u64,
-    /// L1 instruction misses.
-    pub l1i: u64,
-    /// Accesses that went to the bus.
-    pub bus: u64,
-}
-
 impl Hierarchy {
     /// The caches that `cfg` describes over `lines` lines of memory.
     pub fn new(cfg: &Config, lines: usize) -> Self {
@@ -135,7 +124,8 @@ impl Hierarchy {
 
     fn fill(&mut self, cpu: usize, line: u32, state: Mesi, mark: u32, access: &mut Access) {
         if let Some(Evicted { mark: lost, .. }) = self.cores[cpu].l1d.insert(line, state) {
-            access.lost_mark = lost;
+            // At most one of L1 and L2 pushes out a line of a running transaction; either will do.
+            access.lost_mark = access.lost_mark.max(lost);
         }
         if mark != 0 {
             self.cores[cpu].l1d.mark(line, mark);
@@ -161,8 +151,8 @@ impl Hierarchy {
             self.owners[line as usize] = bit | EXCLUSIVE;
             (Mesi::Exclusive, self.l2_miss)
         };
-        self.install(cpu, line, state);
-        (state, Access { penalty: self.l1_miss + cost, bus: true, lost_mark: 0 })
+        let lost_mark = self.install(cpu, line, state);
+        (state, Access { penalty: self.l1_miss + cost, bus: true, lost_mark })
     }
 
     /// Brings `line` into L2 with the right to write it.
@@ -182,8 +172,8 @@ impl Hierarchy {
         let cost = if owners & EXCLUSIVE != 0 { self.c2c } else { self.l2_miss };
         self.invalidate_others(cpu, line);
         self.owners[line as usize] = 1 << cpu | EXCLUSIVE;
-        self.install(cpu, line, Mesi::Exclusive);
-        (Mesi::Exclusive, Access { penalty: self.l1_miss + cost, bus: true, lost_mark: 0 })
+        let lost_mark = self.install(cpu, line, Mesi::Exclusive);
+        (Mesi::Exclusive, Access { penalty: self.l1_miss + cost, bus: true, lost_mark })
     }
 
     /// Shared to exclusive: an invalidation on the bus.
@@ -200,14 +190,17 @@ impl Hierarchy {
         self.cores[cpu].l2.set_state(line, Mesi::Modified);
     }
 
-    fn install(&mut self, cpu: usize, line: u32, state: Mesi) {
-        if let Some(Evicted { line: old, .. }) = self.cores[cpu].l2.insert(line, state) {
-            let core = &mut self.cores[cpu];
-            core.l1d.set_state(old, Mesi::Invalid);
-            core.l1i.set_state(old, Mesi::Invalid);
-            let owners = &mut self.owners[old as usize];
-            *owners &= !(1 << cpu | EXCLUSIVE);
-        }
+    /// Puts `line` into L2; the mark of the L1 line that had to leave with L2's victim, or 0.
+    fn install(&mut self, cpu: usize, line: u32, state: Mesi) -> u32 {
+        let Some(Evicted { line: old, .. }) = self.cores[cpu].l2.insert(line, state) else {
+            return 0;
+        };
+        let core = &mut self.cores[cpu];
+        let mark = core.l1d.mark_of(old);
+        core.l1d.set_state(old, Mesi::Invalid);
+        core.l1i.set_state(old, Mesi::Invalid);
+        self.owners[old as usize] &= !(1 << cpu | EXCLUSIVE);
+        mark
     }
 
     fn demote(&mut self, owners: u64, line: u32) {

@@ -61,8 +61,6 @@ pub struct Stats {
     pub tests: u64,
     /// Cycles from a spinlock's first instruction to its acquisition.
     pub acquire_cycles: u64,
-    /// Cycles of the same spent waiting for a held lock.
-    pub spin_cycles: u64,
 
     /// Outermost commits.
     pub commits: u64,

@@ -4,7 +4,6 @@ pub mod stat;
 pub mod suite;
 pub mod sweep;
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::config::Config;
@@ -58,29 +57,24 @@ pub fn run_all(
     progress: &(dyn Fn(usize) + Sync),
 ) -> Result<Vec<Stats>> {
     let next = AtomicUsize::new(0);
-    let results: Vec<Mutex<Option<Result<Stats>>>> =
-        jobs.iter().map(|_| Mutex::new(None)).collect();
+    let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::scope(|s| {
         for _ in 0..threads.max(1) {
+            let sender = sender.clone();
             s.spawn(|| {
+                let sender = sender;
                 loop {
                     let i = next.fetch_add(1, Ordering::Relaxed);
                     let Some(job) = jobs.get(i) else { break };
-                    let stats = job.workload.run(&job.cfg);
-                    if let Ok(mut slot) = results[i].lock() {
-                        *slot = Some(stats);
-                    }
+                    // Cannot fail: the receiver lives until all threads have ended.
+                    let _ = sender.send((i, job.workload.run(&job.cfg)));
                     progress(i);
                 }
             });
         }
     });
-    results
-        .into_iter()
-        .map(|slot| match slot.into_inner() {
-            Ok(Some(stats)) => stats,
-            // A worker panicked; scope() has already passed that on.
-            _ => Err(crate::error::SimError::Coherence("a run did not finish".into())),
-        })
-        .collect()
+    drop(sender);
+    let mut results: Vec<(usize, Result<Stats>)> = receiver.into_iter().collect();
+    results.sort_by_key(|(i, _)| *i);
+    results.into_iter().map(|(_, stats)| stats).collect()
 }

@@ -88,7 +88,7 @@ pub struct Tx {
 }
 
 impl Tx {
-    /// Words read and written.
+    /// Words read plus words written; one that is both counts twice.
     pub fn size(&self) -> u32 {
         (self.reads.len() + self.writes.len()) as u32
     }
@@ -251,13 +251,6 @@ impl Htm {
         }
         tx.writes.push((a / 4, old));
         tx.wrote.push(new);
-    }
-
-    /// True if `a` is in the read or write set of `slot`.
-    pub fn holds(&self, slot: Slot, a: Addr) -> bool {
-        self.table.get(&(a / 4)).is_some_and(|h| {
-            usize::from(h.writer) == slot || h.readers[slot / 64] & 1 << (slot % 64) != 0
-        })
     }
 
     fn release(&mut self, slot: Slot) {

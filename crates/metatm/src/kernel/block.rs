@@ -40,6 +40,7 @@ impl K {
             self.store(q + WAITING, n + 1).await;
         })
         .await;
+        self.timer_add().await; // the request's time limit
         self.unplug().await;
         self.sleep_until(req, true).await;
     }

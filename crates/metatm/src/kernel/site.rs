@@ -163,8 +163,6 @@ sites! {
     BitmapAlloc: Journal, "ext3_new_block", Leave;
     SemDown: Wait, "__down", Disable;
     SemUp: Wait, "__up", Disable;
-    WaitAdd: Wait, "prepare_to_wait", Disable;
-    WaitWake: Wait, "__wake_up", Disable;
     TimerAdd: Timer, "__mod_timer", Disable;
     TimerRun: Timer, "__run_timers", Disable;
     BlockMake: Block, "__make_request", Disable;
@@ -177,7 +175,6 @@ sites! {
     NetIntr: Net, "tg3_interrupt", Disable;
     NetStats: Net, "tg3_get_stats", Disable;
     TtyWrite: Tty, "opost_block", Leave;
-    TtyFlush: Tty, "release_console_sem", Disable;
     PitRead: Pit, "get_offset_pit", Disable;
     TaskFork: Tasklist, "copy_process", Disable;
     TaskExit: Tasklist, "release_task", Disable;
@@ -186,7 +183,6 @@ sites! {
     SigDequeue: Signal, "dequeue_signal", Disable;
     FdInstall: Fdtable, "fd_install", Leave;
     FdClose: Fdtable, "filp_close", Leave;
-    Pipeline: Fdtable, "pipeline phase", Leave;
 }
 
 impl Site {

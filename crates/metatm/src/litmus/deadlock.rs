@@ -8,6 +8,7 @@ use super::{Case, LOCK_A, LOCK_B, Outcome, Table, ensure, expect, run, word};
 use crate::bare::Bare;
 use crate::config::{Config, XcasRule};
 use crate::error::SimError;
+use crate::htm::policy::Policy;
 use crate::stats::Stats;
 use crate::sync::cx::Irq;
 
@@ -21,7 +22,12 @@ pub(super) fn cases() -> Vec<Case> {
     vec![
         case!("reproduced", "transactions always win: the watchdog names both threads", reproduced),
         case!("resolved by the spinner rule", "xcas beats a transaction that spins", by_spinner),
-        case!("resolved by the caller's age", "refused often enough, the older xcas wins", by_age),
+        case!("resolved by an eager policy", "whoever asks wins, so the xcas does", by_eager),
+        case!(
+            "not resolved by age",
+            "the transaction is older, so the default policy deadlocks too",
+            by_age
+        ),
         case!("locks alone", "the same path with locks does not deadlock", locks_alone),
         case!("naked xbegin", "around a cxspinlock that needs exclusion it livelocks", naked),
     ]
@@ -83,14 +89,16 @@ fn by_spinner() -> Outcome {
     resolved(&Config { xcas: XcasRule::TransactionsWin, ..Config::default() })
 }
 
+fn by_eager() -> Outcome {
+    resolved(&Config { policy: Policy::Eager, spinner_yields: false, ..Config::default() })
+}
+
 fn by_age() -> Outcome {
-    // The transaction began first, so age alone would not help: thread 2 must begin first.
-    let cfg = Config {
-        policy: crate::htm::policy::Policy::Eager,
-        spinner_yields: false,
-        ..Config::default()
-    };
-    resolved(&cfg)
+    let cfg = Config { spinner_yields: false, ..Config::default() };
+    match crossed(&cfg) {
+        Err(SimError::NoProgress { .. }) => Ok(()),
+        other => Err(format!("no deadlock: {other:?}")),
+    }
 }
 
 fn locks_alone() -> Outcome {

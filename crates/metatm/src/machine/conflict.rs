@@ -210,7 +210,8 @@ impl Machine {
         let target = now + cost;
         self.keys[cpu] = target << KEY_SHIFT | cpu as u64;
         let t = &self.threads[self.cpus[cpu].thread];
-        let booked = &mut self.stats.cycles[t.mode as usize];
+        let mode = if t.frame > 0 { crate::stats::Mode::Irq } else { t.mode };
+        let booked = &mut self.stats.cycles[mode as usize];
         *booked = (*booked + target).saturating_sub(then);
         let tx = &mut self.htm.tx[slot];
         tx.cycles = (tx.cycles + target).saturating_sub(then);

@@ -33,13 +33,6 @@ pub struct Devices {
     net: VecDeque<(u64, u32)>,
 }
 
-impl Devices {
-    /// Requests that have not been read back yet.
-    pub fn outstanding(&self) -> usize {
-        self.disk.len() + self.net.len()
-    }
-}
-
 fn start(
     queue: &mut VecDeque<(u64, u32)>,
     free: &mut u64,

@@ -96,6 +96,8 @@ pub struct Claim {
 /// A whole report.
 #[derive(Debug)]
 pub struct Report {
+    /// Litmus tests that failed; 0 in a sound build.
+    pub litmus_failures: usize,
     /// The comparisons.
     pub claims: Vec<Claim>,
     /// The parts.
@@ -157,7 +159,11 @@ fn build(
     sections.push(figures::figure8(suite));
     sections.push(figures::figure9(suite));
     sections.push(tables::sweeps(swept, effort));
-    Report { claims: claims::all(litmus, counts, suite), sections }
+    Report {
+        litmus_failures: litmus.failures(),
+        claims: claims::all(litmus, counts, suite),
+        sections,
+    }
 }
 
 impl Report {

@@ -259,8 +259,8 @@ pub(super) fn sweeps(swept: &[Swept], effort: Effort) -> Section {
     Section {
         title: "Sensitivity".into(),
         text: format!(
-            "Constants that the paper leaves open, one at a time, {} at 16 processors, {} of each \
-             constant's values. Defaults: c2c {}, upgrade {}, work {}, backoff base {} and cap {}, \
+            "Constants that the paper leaves open, one at a time, {} at 16 processors, one run \
+             for each value, {} of each constant's values. Defaults: c2c {}, upgrade {}, work {}, backoff base {} and cap {}, \
              fallback {}, abort {}, virtualization {}. The change of synchronization time by \
              TxLinux-SS is {spread:.0} % on average and {worst:+.0} % in the worst case.",
             sweep::WORKLOAD.name(),
