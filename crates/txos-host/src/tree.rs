@@ -22,6 +22,9 @@ pub struct Tree {
     at: PathBuf,
 }
 
+/// So many bytes of a path are resolved at once; the kernel takes 4095 (`PATH_MAX`).
+const STRETCH: usize = 3000;
+
 const WALK: ResolveFlags =
     ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
 
@@ -56,7 +59,24 @@ impl Tree {
     /// the tree.
     pub fn open_at(&self, path: &Path, flags: OFlags) -> std::result::Result<OwnedFd, Errno> {
         let relative = beneath(path);
-        openat2(&self.root, relative, flags | OFlags::CLOEXEC, Mode::empty(), WALK)
+        let open = |dir: BorrowedFd<'_>, path: &Path, flags| {
+            openat2(dir, path, flags | OFlags::CLOEXEC, Mode::empty(), WALK)
+        };
+        if relative.as_os_str().len() <= STRETCH {
+            return open(self.root(), relative, flags);
+        }
+        // Longer than the kernel takes at once: on the way, a directory every so often.
+        let mut at: Option<OwnedFd> = None;
+        let mut stretch = PathBuf::new();
+        for part in relative {
+            if stretch.as_os_str().len() + part.len() > STRETCH {
+                let dir = at.as_ref().map_or(self.root(), AsFd::as_fd);
+                at = Some(open(dir, &stretch, OFlags::PATH | OFlags::DIRECTORY)?);
+                stretch.clear();
+            }
+            stretch.push(part);
+        }
+        open(at.as_ref().map_or(self.root(), AsFd::as_fd), &stretch, flags)
     }
 
     /// Opens the directory `path` so that names in it can be examined and changed (`O_PATH`).

@@ -14,6 +14,7 @@
 
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use txos_core::{Conflict, Stamp, TxId};
 
@@ -257,15 +258,17 @@ impl<'s> Prepared<'s> {
     fn flush_staged(&mut self) -> Result<()> {
         const FEW: usize = 8;
         let tree = self.tx.tree();
-        if self.fresh > FEW || !sys::flush_takes_names(tree)? {
-            sys::flush_file_system(tree)?;
-        } else {
-            for put in &self.plan.puts {
-                sys::flush_tree(tree, &put.staged)?;
+        let staged = (self.plan.puts.iter().map(|put| &put.staged))
+            .chain(self.plan.writes.iter().map(|write| &write.source));
+        let few = self.fresh <= FEW && sys::flush_takes_names(tree)?;
+        let mut each = staged.map(|path| sys::flush_tree(tree, path));
+        match few.then(|| each.try_for_each(|flushed| flushed)) {
+            Some(Ok(())) => {}
+            // A file that its mode keeps its owner, this user, from opening.
+            None | Some(Err(StoreError::Io { errno: Errno::ACCESS, .. })) => {
+                sys::flush_file_system(tree)?;
             }
-            for write in &self.plan.writes {
-                sys::flush_tree(tree, &write.source)?;
-            }
+            Some(Err(error)) => return Err(error),
         }
         self.flushed = true;
         Ok(())

@@ -14,6 +14,7 @@ use crate::{
     apply::{Held, unchanged},
     delta::content::{ContentState, examine},
     plan::{Ident, Plan},
+    sys::place,
 };
 
 /// What a draft found on the stable system.
@@ -122,7 +123,8 @@ pub(crate) fn verify_metadata(plan: &Plan) -> Result<Vec<Conflict>> {
         let point = &plan.areas[meta.area as usize].point;
         let tree = Tree::open(point)?;
         // A directory that is renamed is not at its final path yet.
-        let Some(now) = tree.attrs(&meta.path)?.filter(|now| meta.id.is(now)) else { continue };
+        let found = place(&tree, &meta.path).attrs()?;
+        let Some(now) = found.filter(|now| meta.id.is(now)) else { continue };
         let owner = meta.owner.is_some_and(|owner| owner.before != (now.uid, now.gid));
         let perm = meta.perm.is_some_and(|perm| perm.before != now.perm);
         if owner || perm {

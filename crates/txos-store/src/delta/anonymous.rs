@@ -7,17 +7,23 @@
 //! the last change to the nanosecond. Where that proves nothing, the covered file counts as
 //! changed in place; where none is covered, the copy becomes a file of its own, and a note says so.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, path::Path};
 
+use rustix::fs::readlinkat;
 use txos_core::{Attrs, FileKind, Origin};
+use txos_host::Tree;
 
 use super::{
     expand::Gone,
-    walk::{Fate, Node, Walk},
+    walk::{Fate, Node, Reader, Walk},
 };
+use crate::{Privilege, Result, StoreError};
 
 /// Gives each copy without a named origin the one that can be told.
-pub(super) fn tell(walk: &mut Walk, gone: &mut Gone) {
+pub(super) fn tell(reader: &Reader<'_>, walk: &mut Walk, gone: &mut Gone) -> Result<()> {
+    if reader.options.privilege == Privilege::User {
+        unmarkable(reader, walk, gone)?;
+    }
     let mut known: HashMap<(u64, u64), Origin> = HashMap::new();
     // Files that may have been renamed: those that are gone, and those that copies cover.
     let mut candidates = gone.clone();
@@ -48,6 +54,36 @@ pub(super) fn tell(walk: &mut Walk, gone: &mut Gone) {
             node.origin = origin;
         }
     }
+    Ok(())
+}
+
+/// Links, devices, FIFOs and sockets, which can bear no `user.*` attribute: one that covers its like
+/// was changed in place, as far as anyone can tell.
+fn unmarkable(reader: &Reader<'_>, walk: &mut Walk, gone: &mut Gone) -> Result<()> {
+    for node in walk.nodes.iter_mut() {
+        let (Some(base), Some(host)) = (&node.base, node.host) else { continue };
+        let alike = node.fate == Fate::New
+            && !matches!(node.attrs.kind, FileKind::File | FileKind::Dir)
+            && node.attrs.kind == host.kind
+            && node.attrs.rdev == host.rdev
+            && (host.kind != FileKind::Symlink || same_target(reader, &node.rel, base)?);
+        if alike {
+            node.fate = Fate::Copy;
+            node.origin = Some(Origin { attrs: host, path: base.clone() });
+            gone.remove(base);
+            walk.hidden.retain(|(hidden, _)| hidden != base);
+        }
+    }
+    Ok(())
+}
+
+fn same_target(reader: &Reader<'_>, shadow: &Path, stable: &Path) -> Result<bool> {
+    let target = |tree: &Tree, path: &Path| {
+        let (dir, name) = tree.parent(path)?;
+        readlinkat(&dir, name, Vec::new())
+            .map_err(|errno| StoreError::io("read the link", tree.at().join(path), errno))
+    };
+    Ok(target(reader.upper, shadow)? == target(reader.host, stable)?)
 }
 
 fn find(node: &Node, candidates: &Gone, known: &HashMap<(u64, u64), Origin>) -> Option<Origin> {

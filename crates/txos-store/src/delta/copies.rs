@@ -8,7 +8,7 @@ use std::{
 
 use rustix::fs::OFlags;
 use txos_core::{FileKind, ObjectId};
-use txos_host::{attrs_at, read_listing, read_xattrs_at};
+use txos_host::{Tree, attrs_at, read_listing, read_xattrs_at};
 
 use super::{
     change::ChangeKind,
@@ -74,7 +74,8 @@ impl Resolver<'_> {
             (None, Some(source)) => source.clone(),
             (None, None) => self.other_name(first, id)?,
         };
-        self.in_place(&anchor, first, &self.layer.upper.join(&first.rel), Some(&first.rel))?;
+        let reader = self.reader;
+        self.in_place(&anchor, first, (reader.upper, &first.rel), Some(&first.rel))?;
         let mut name = kept.map(|node| node.rel.clone());
         for node in names.into_iter().filter(|node| node.kept().is_none()) {
             match sources.pop() {
@@ -150,7 +151,7 @@ impl Resolver<'_> {
         &mut self,
         anchor: &Path,
         node: &Node,
-        shadow: &Path,
+        shadow: (&Tree, &Path),
         rel: Option<&Path>,
     ) -> Result<()> {
         let Some(now) = self.reader.host.attrs(anchor)? else {
@@ -180,7 +181,7 @@ impl Resolver<'_> {
             self.draft.writes.push(DraftWrite {
                 path: anchor.to_owned(),
                 id: now.id.into(),
-                source: shadow.to_owned(),
+                source: shadow.0.at().join(shadow.1),
                 rel: rel.map(Path::to_owned),
                 spec,
                 attrs: now,
@@ -204,14 +205,9 @@ impl Resolver<'_> {
     /// still holds the copy.
     pub(super) fn index_copies(&mut self, walk: &Walk) -> Result<()> {
         let index = self.layer.work.join("index");
-        let Ok(fd) = rustix::fs::open(
-            &index,
-            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
-            rustix::fs::Mode::empty(),
-        ) else {
-            return Ok(());
-        };
+        let Ok(tree) = Tree::open(&index) else { return Ok(()) };
         let failed = |errno| StoreError::io("read", &index, errno);
+        let fd = tree.open_at(Path::new(""), OFlags::RDONLY | OFlags::DIRECTORY).map_err(failed)?;
         let known: BTreeSet<u64> = walk.nodes.iter().map(|node| node.attrs.id.ino).collect();
         for entry in read_listing(&fd).map_err(failed)?.entries {
             let Some(attrs) = attrs_at(&fd, &entry.name).map_err(failed)? else { continue };
@@ -249,7 +245,7 @@ impl Resolver<'_> {
                 (Err(_), Some(removed)) => removed,
                 (Err(error), None) => return Err(error),
             };
-            self.in_place(&anchor, &node, &index.join(&entry.name), None)?;
+            self.in_place(&anchor, &node, (&tree, Path::new(&entry.name)), None)?;
         }
         Ok(())
     }

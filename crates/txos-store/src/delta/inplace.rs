@@ -2,7 +2,7 @@
 
 use std::{os::fd::OwnedFd, path::Path};
 
-use rustix::fs::OFlags;
+use rustix::{fs::OFlags, io::Errno};
 use txos_core::{Attrs, FileKind, Stamp};
 use txos_host::{Tree, XattrSet};
 
@@ -34,16 +34,27 @@ pub(super) fn content(
     let before = open_quietly(host, path)
         .map_err(|errno| StoreError::io("read", host.at().join(path), errno))?;
     let failed = |errno| StoreError::io("read", shadow.0.at().join(shadow.1), errno);
-    let after = open_quietly(shadow.0, shadow.1).map_err(failed)?;
-    let spec = compare(&before, host_attrs.size, &after, shadow_attrs.size)
-        .map_err(failed)?;
+    let after = match open_quietly(shadow.0, shadow.1) {
+        // Its mode keeps its owner, this user, out; nobody else sees it.
+        Err(Errno::ACCESS) => {
+            let Some(object) = Object::open(shadow.0, shadow.1)? else {
+                return Err(failed(Errno::NOENT));
+            };
+            object.chmod(object.attrs.perm | 0o400)?;
+            let opened = open_quietly(shadow.0, shadow.1).map_err(failed);
+            object.chmod(object.attrs.perm)?;
+            opened?
+        }
+        other => other.map_err(failed)?,
+    };
+    let spec = compare(&before, host_attrs.size, &after, shadow_attrs.size).map_err(failed)?;
     Ok((!spec.is_empty()).then_some(spec))
 }
 
-fn open_quietly(host: &Tree, path: &Path) -> Result<OwnedFd, rustix::io::Errno> {
+fn open_quietly(host: &Tree, path: &Path) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     match host.open_at(path, flags | OFlags::NOATIME) {
-        Err(rustix::io::Errno::PERM) => host.open_at(path, flags),
+        Err(Errno::PERM) => host.open_at(path, flags),
         other => other,
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
+    ffi::CStr,
     path::{Path, PathBuf},
 };
 
@@ -16,8 +17,9 @@ use super::{
     walk::{Fate, Node, Reader, Walk},
 };
 use crate::{
-    Layer, Result,
+    Layer, Privilege, Result, StoreError,
     plan::{Ident, Move, Remove},
+    sys::Object,
 };
 
 /// Adds what `walk` found to `delta`.
@@ -36,17 +38,19 @@ pub(super) fn resolve(
         })
         .collect();
     let (mut gone, emptied) = expand(reader, &walk.hidden, &moved)?;
-    anonymous::tell(&mut walk, &mut gone);
+    anonymous::tell(reader, &mut walk, &mut gone)?;
     let mut by_id: HashMap<ObjectId, Vec<PathBuf>> = HashMap::new();
     for (path, attrs) in gone.iter().filter(|(_, attrs)| attrs.kind != FileKind::Dir) {
         by_id.entry(attrs.id).or_default().push(path.clone());
     }
     let touched = touched_directories(&walk);
+    let made = walk.nodes.iter().filter(|node| node.fate == Fate::New && !node.in_new);
+    let filled = made.filter_map(|node| node.rel.parent().map(Path::to_owned)).collect();
     let mut draft = Draft::new(reader.point, reader.host.at(), &layer.upper);
     draft.expectation.names = expected_names(&walk, &gone);
     draft.expectation.removed = emptied;
     let mut resolver =
-        Resolver { reader, layer, gone, by_id, touched, moved: &moved, draft, delta };
+        Resolver { reader, layer, gone, by_id, touched, filled, moved: &moved, draft, delta };
     // All sources of renames are known before anything counts as displaced: in an exchange each
     // name is both.
     let groups = resolver.pair(&walk);
@@ -73,6 +77,8 @@ pub(super) struct Resolver<'a> {
     pub(super) by_id: HashMap<ObjectId, Vec<PathBuf>>,
     /// Directories of the layer in which names were made or removed.
     pub(super) touched: BTreeSet<PathBuf>,
+    /// Of those, the ones in which objects were made.
+    filled: BTreeSet<PathBuf>,
     /// Renamed directories, final paths by original ones.
     pub(super) moved: &'a BTreeMap<PathBuf, PathBuf>,
     pub(super) draft: Draft,
@@ -273,6 +279,25 @@ impl Resolver<'_> {
         self.draft.puts.push(DraftPut { rel: node.rel.clone(), kind: node.attrs.kind, replaces });
     }
 
+    /// A directory with a default ACL gives it to what is made in it. Where the view could not
+    /// show the ACL, what was made in it lacks it.
+    fn refuse_default_acl(&self, node: &Node, from: &Path) -> Result<()> {
+        const DEFAULT: &CStr = c"system.posix_acl_default";
+        let user = self.reader.options.privilege == Privilege::User;
+        if !user || !self.filled.contains(&node.rel) || node.xattrs.contains_key(DEFAULT) {
+            return Ok(());
+        }
+        let object = Object::open(self.reader.host, from)?;
+        match object.map(|object| object.xattrs()).transpose()? {
+            Some(xattrs) if xattrs.contains_key(DEFAULT) => {
+                let reason = "has a default ACL, which the view of an ordinary user cannot hand on";
+                let remedy = "run as root, or make new files there outside a transaction";
+                Err(StoreError::refused(self.path(&node.rel), reason, remedy))
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn directory(&mut self, node: &Node, from: &Path) -> Result<()> {
         let seen = match (&node.origin, &node.host) {
             (Some(origin), _) => origin.attrs,
@@ -281,6 +306,7 @@ impl Resolver<'_> {
                 None => return Err(super::changed_outside(&self.path(from), "it is gone")),
             },
         };
+        self.refuse_default_acl(node, from)?;
         let touched = self.touched.contains(&node.rel);
         let view = ShadowView { attrs: &node.attrs, xattrs: &node.xattrs, seen: &seen };
         let (meta, attrs) = inplace::metadata(self.reader, from, &node.rel, &view, touched)?;

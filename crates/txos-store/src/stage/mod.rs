@@ -96,14 +96,16 @@ fn stage_draft(tx: &mut TxDir, draft: &Draft, staged: &mut Staged) -> Result<()>
         plan.puts.push(placed(tx.tree(), path, put, number)?);
     }
     for write in &draft.writes {
+        let source = match &write.rel {
+            Some(rel) => layout.now(rel),
+            None => layout::beneath(tx.path(), &write.source)?,
+        };
+        open_for_reading(tx.tree(), &source)?;
         plan.writes.push(Write {
             area: number,
             path: write.path.clone(),
             id: write.id,
-            source: match &write.rel {
-                Some(rel) => layout.now(rel),
-                None => layout::beneath(tx.path(), &write.source)?,
-            },
+            source,
             spec: write.spec.clone(),
         });
     }
@@ -144,6 +146,17 @@ fn placed(stage: &Tree, path: PathBuf, put: &DraftPut, area: u32) -> Result<Put>
         dir: put.kind == FileKind::Dir,
         replaces: put.replaces,
     })
+}
+
+/// What is only a source of content must be readable to its owner, whatever mode it is to have.
+fn open_for_reading(tx: &Tree, path: &Path) -> Result<()> {
+    if rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    match Object::open(tx, path)? {
+        Some(object) if object.attrs.perm & 0o400 == 0 => object.chmod(object.attrs.perm | 0o400),
+        _ => Ok(()),
+    }
 }
 
 /// A directory that its owner may not write cannot be renamed by it into another directory; it

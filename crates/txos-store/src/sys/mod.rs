@@ -141,8 +141,9 @@ pub(crate) fn flush_file_system(tree: &Tree) -> Result<()> {
             rustix::fs::sync();
             Ok(())
         }
-        other => other
-            .map_err(|errno| StoreError::io("flush the file system of", tree.at(), errno)),
+        other => {
+            other.map_err(|errno| StoreError::io("flush the file system of", tree.at(), errno))
+        }
     }
 }
 

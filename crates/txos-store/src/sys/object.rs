@@ -25,12 +25,14 @@ pub(crate) struct Object {
 }
 
 impl Object {
-    /// Opens what is at `path`, a last symbolic link itself; `None` if the name is absent.
+    /// Opens what is at `path`, a last symbolic link itself; `None` if the name is absent, or a
+    /// parent of it is absent or no directory.
     pub(crate) fn open(tree: &Tree, path: &Path) -> Result<Option<Object>> {
         let shown = tree.at().join(path);
         match tree.open_at(path, OFlags::PATH | OFlags::NOFOLLOW) {
             Ok(fd) => Self::from_fd(fd, shown).map(Some),
-            Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+            // A link in the way is not followed: nothing can be there.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
             Err(errno) => Err(StoreError::io("open", shown, errno)),
         }
     }

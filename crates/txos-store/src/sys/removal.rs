@@ -29,46 +29,45 @@ pub(crate) fn remove_tree(tree: &Tree, path: &Path) -> Result<()> {
         Err(Errno::ISDIR | Errno::PERM) => {}
         Err(errno) => return Err(failed(errno)),
     }
-    let mut levels = vec![Level::enter(dir, name.to_owned(), &shown)?];
+    let mut levels = vec![Level::enter(&dir, name.to_owned(), &shown)?];
     while let Some(level) = levels.last_mut() {
         match level.children.pop() {
             Some(child) => match unlinkat(&level.fd, &child, AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT) => {}
                 Err(Errno::ISDIR | Errno::PERM) => {
-                    let fd = level
-                        .fd
-                        .try_clone()
-                        .map_err(|error| StoreError::std("remove", &shown, &error))?;
-                    levels.push(Level::enter(fd, child, &shown)?);
+                    let next = Level::enter(&level.fd, child, &shown)?;
+                    levels.push(next);
                 }
                 Err(errno) => return Err(failed(errno)),
             },
             None => {
-                match unlinkat(&level.parent, &level.name, AtFlags::REMOVEDIR) {
+                let Some(done) = levels.pop() else { break };
+                drop(done.fd);
+                let parent = levels.last().map_or(&dir, |level| &level.fd);
+                match unlinkat(parent, &done.name, AtFlags::REMOVEDIR) {
                     Ok(()) | Err(Errno::NOENT) => {}
                     Err(errno) => return Err(failed(errno)),
                 }
-                levels.pop();
             }
         }
     }
     Ok(())
 }
 
+/// A directory being emptied; one descriptor for each level.
 struct Level {
-    parent: OwnedFd,
     name: OsString,
     fd: OwnedFd,
     children: Vec<OsString>,
 }
 
 impl Level {
-    fn enter(parent: OwnedFd, name: OsString, shown: &Path) -> Result<Level> {
+    fn enter(parent: impl AsFd, name: OsString, shown: &Path) -> Result<Level> {
         let failed = |errno| StoreError::io("remove", PathBuf::from(shown), errno);
-        let fd = open_dir(&parent, &name).map_err(failed)?;
+        let fd = open_dir(parent, &name).map_err(failed)?;
         let listing = read_listing(&fd).map_err(failed)?;
         let children = listing.entries.into_iter().map(|entry| entry.name).collect();
-        Ok(Level { parent, name, fd, children })
+        Ok(Level { name, fd, children })
     }
 }
 

@@ -10,8 +10,8 @@ use std::{
 };
 
 use rustix::fs::{
-    CWD, FallocateFlags, FileType, Mode, RenameFlags, XattrFlags, fallocate, makedev, mknodat,
-    removexattr, renameat_with, setxattr,
+    CWD, FallocateFlags, FileType, Mode, OFlags, RenameFlags, XattrFlags, fallocate, makedev,
+    mkdirat, mknodat, openat, removexattr, renameat_with, setxattr,
 };
 use txos_core::Stamp;
 
@@ -507,4 +507,50 @@ fn a_users_view() {
         let delta = World::user(basic).check(act);
         assert_eq!(delta.notes, [""; 0]);
     }
+}
+
+/// Opens, or makes, a directory so deep that no path leads to it in one go.
+fn deep(root: &Path, make: bool) -> std::os::fd::OwnedFd {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let mut at = openat(CWD, root, flags, Mode::empty()).unwrap();
+    for level in 0..60 {
+        let name = format!("{level:0>100}");
+        if make {
+            mkdirat(&at, &name, Mode::RWXU).unwrap();
+        }
+        at = openat(&at, &name, flags, Mode::empty()).unwrap();
+    }
+    at
+}
+
+#[test]
+fn paths_longer_than_the_kernel_takes() {
+    if !able() {
+        return;
+    }
+    let file = |dir: &std::os::fd::OwnedFd, name: &str| {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC;
+        drop(openat(dir, name, flags, Mode::RWXU).unwrap());
+    };
+    let names = |dir: std::os::fd::OwnedFd| -> Vec<_> {
+        let listing = txos_host::read_listing(dir).unwrap();
+        listing.entries.into_iter().map(|entry| entry.name.into_string().unwrap()).collect()
+    };
+    let world = World::new(|_| ());
+    deep(&world.host, true);
+    let origins = world.inodes_shallow();
+    let top = Path::new("other");
+    let tx = world.run(&|root| {
+        file(&deep(root, false), "new");
+        fs::create_dir(root.join(top)).unwrap();
+        file(&deep(&root.join(top), true), "new");
+    });
+    let delta = world.extract(&tx, &origins).unwrap();
+    world.commit(tx, delta).unwrap();
+    assert_eq!(names(deep(&world.host, false)), ["new"]);
+    assert_eq!(names(deep(&world.host.join(top), false)), ["new"]);
+    let tx = world.run(&|root| fs::remove_dir_all(root.join(top)).unwrap());
+    let delta = world.extract(&tx, &origins).unwrap();
+    world.commit(tx, delta).unwrap();
+    assert!(!world.host.join(top).exists());
 }
