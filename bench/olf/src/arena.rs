@@ -1,7 +1,7 @@
 //! What the benchmarks of several lists ask for: numbered nodes on numbered doubly linked lists.
 
 use crate::locked::Spin;
-use olf::{Error, Group, Member, Node, Place};
+use olf::{Error, Group, Member, Node, Place, Write};
 use std::sync::{Mutex, RwLock};
 
 /// Nodes and lists that threads share.
@@ -24,7 +24,8 @@ pub trait ArenaSession {
     fn unlink(&mut self, nodes: &[usize]);
     /// Moves a node to the back of a list.
     fn move_to(&mut self, node: usize, to: usize);
-    /// Walks over list `from` in search of the node; if it is there, moves it to the back of `to`.
+    /// Walks over list `from` in search of the node; if it is there, moves it to its place on `to`. Both
+    /// lists are in the order of their nodes' numbers.
     fn find_and_move(&mut self, node: usize, from: usize, to: usize) -> bool;
     /// Walks over a list in search of a node.
     fn lookup(&mut self, list: usize, node: usize) -> bool;
@@ -61,6 +62,27 @@ impl OlfArena {
     fn number(place: Place<'_>) -> usize {
         // SAFETY: all nodes but heads are made by `place`.
         unsafe { (*place.as_ptr().cast::<Numbered>()).number }
+    }
+}
+
+impl OlfArena {
+    /// The first node of a sorted list that is not before `node`; the head if there is none.
+    #[allow(unsafe_code)] // The intrusive core.
+    fn first_from<'m, 'a: 'm>(
+        &'a self,
+        w: &mut Write<'m, 'a>,
+        list: usize,
+        node: usize,
+    ) -> Result<Place<'m>, Error> {
+        let head = Place::from(&self.heads[list]);
+        let mut at = head;
+        loop {
+            // SAFETY: the arena outlives all sections.
+            at = unsafe { w.glance(at)? };
+            if at == head || Self::number(at) >= node {
+                return Ok(at);
+            }
+        }
     }
 }
 
@@ -123,21 +145,15 @@ impl ArenaSession for OlfSession<'_> {
     fn find_and_move(&mut self, node: usize, from: usize, to: usize) -> bool {
         let a = self.arena;
         let moved = self.member.write(|w| {
-            let head = Place::from(&a.heads[from]);
-            let mut at = head;
-            loop {
-                // SAFETY: the arena outlives all sections.
-                at = unsafe { w.glance(at)? };
-                if at == head {
-                    return Ok(false);
-                }
-                if OlfArena::number(at) == node {
-                    w.unlink(at)?;
-                    // SAFETY: as above.
-                    unsafe { w.link_before(Place::from(&a.heads[to]), at)? };
-                    return Ok::<_, Error>(true);
-                }
+            let found = a.first_from(w, from, node)?;
+            if found == Place::from(&a.heads[from]) || OlfArena::number(found) != node {
+                return Ok(false);
             }
+            let place = a.first_from(w, to, node)?;
+            w.unlink(found)?;
+            // SAFETY: the arena outlives all sections.
+            unsafe { w.link_before(place, found)? };
+            Ok::<_, Error>(true)
         });
         moved.expect("a move cannot fail")
     }
@@ -180,11 +196,24 @@ impl Plain {
     }
 
     fn push(&mut self, node: usize, list: usize) {
-        let head = self.nodes + list;
-        let last = self.links[head].prev;
-        self.links[node] = Links { next: head, prev: last };
-        self.links[last].next = node;
-        self.links[head].prev = node;
+        self.insert_before(self.nodes + list, node);
+    }
+
+    fn insert_before(&mut self, at: usize, node: usize) {
+        let before = self.links[at].prev;
+        self.links[node] = Links { next: at, prev: before };
+        self.links[before].next = node;
+        self.links[at].prev = node;
+    }
+
+    /// The first node of a sorted list that is not before `node`; the head, whose number is greater than
+    /// all others, if there is none.
+    fn first_from(&self, list: usize, node: usize) -> usize {
+        let mut at = self.links[self.nodes + list].next;
+        while at < node {
+            at = self.links[at].next;
+        }
+        at
     }
 
     fn take(&mut self, node: usize) {
@@ -241,10 +270,11 @@ macro_rules! locked_arena {
             fn find_and_move(&mut self, node: usize, from: usize, to: usize) -> bool {
                 let $l = &self.0.0;
                 let mut plain = $write;
-                let found = plain.contains(node, from);
+                let found = plain.first_from(from, node) == node;
                 if found {
+                    let place = plain.first_from(to, node);
                     plain.take(node);
-                    plain.push(node, to);
+                    plain.insert_before(place, node);
                 }
                 found
             }

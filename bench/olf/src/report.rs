@@ -111,7 +111,9 @@ pub fn title(experiment: &str) -> String {
         "list 10" => "100-node list, 10 % writes".into(),
         "list 100" => "100-node list, 100 % writes".into(),
         "move" => "Moves of a known node between two lists".into(),
-        "find and move" => "Search on one list (100 nodes in all), then move to the other".into(),
+        "find and move" => {
+            "Moves between two sorted lists (100 nodes in all), found by search".into()
+        }
         "dcache link" => "Four lists a name: link and unlink".into(),
         "dcache 90% lookup" => "Four lists a name: 90 % lookups, 10 % link and unlink".into(),
         other => other.into(),

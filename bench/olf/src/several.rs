@@ -30,7 +30,7 @@ fn moves<A: Arena>(threads: usize, time: Duration) -> f64 {
     })
 }
 
-/// As [`moves`], but the node is looked for by walking over the list. 100 nodes in all.
+/// Moves between two sorted lists of 100 nodes in all: one search for the node, one for its new place.
 fn searching_moves<A: Arena>(threads: usize, time: Duration) -> f64 {
     let arena = A::new(NODES, 2);
     let all: Vec<_> = (0..NODES).map(|n| (n, n % 2)).collect();

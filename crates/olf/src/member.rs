@@ -27,15 +27,15 @@ pub struct Member<'g> {
     pub(crate) d: Domain<'g>,
     pub(crate) seat: usize,
     pub(crate) section: Section,
-    /// How many of the next sections are to wait for an empty gate.
-    pub(crate) collisions: u32,
+    /// How much it has suffered from others lately; see `write`.
+    pub(crate) caution: u32,
     /// One thread at a time: `Send`, not `Sync`.
     _alone: PhantomData<Cell<()>>,
 }
 
 impl<'g> Member<'g> {
     pub(crate) fn new(d: Domain<'g>, seat: usize) -> Self {
-        Self { d, seat, section: Section::default(), collisions: 0, _alone: PhantomData }
+        Self { d, seat, section: Section::default(), caution: 0, _alone: PhantomData }
     }
 
     #[inline]

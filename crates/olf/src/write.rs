@@ -24,8 +24,15 @@ use crate::sync::Ordering;
 use crate::{read, wait};
 use core::mem;
 
-/// After a collision or a long wait, how many sections wait until nobody else is writing.
-const CAREFUL: u32 = 64;
+/// What a section that had to run again adds to its member's caution; one that did not takes 1 off. So
+/// caution grows where more than one section in five collides.
+const COLLISION: u32 = 4;
+/// What a long wait for one's turn adds: there are more threads than processors.
+const LONG_WAIT: u32 = 32;
+/// With more caution than this a member begins to write only when nobody else does.
+const CAREFUL: u32 = 16;
+/// The most caution there is.
+const MOST: u32 = 80;
 
 /// The private state of a member's write section.
 #[derive(Default)]
@@ -118,7 +125,7 @@ impl<'m, 'g> Write<'m, 'g> {
         let own = member.published();
         debug_assert!(!member.section.open, "olf: the last write section was leaked, not ended");
         end_leaked(member);
-        wait::gate(d, member.collisions == 0);
+        wait::gate(d, member.caution <= CAREFUL);
         let pin = d.counters.committed.0.load(Ordering::Acquire);
         own.pin.store(pin, Ordering::Relaxed);
         let my = claim(d, own);
@@ -207,11 +214,11 @@ impl<'m, 'g> Write<'m, 'g> {
             return Err(Error::Evicted);
         }
         if slow {
-            self.member.collisions = CAREFUL;
+            self.member.caution = MOST.min(self.member.caution + LONG_WAIT);
         }
         if self.section().need_retry || !self.holds_at(c) {
             self.undo();
-            self.member.collisions = CAREFUL;
+            self.member.caution = MOST.min(self.member.caution + COLLISION);
             let s = self.section();
             s.attempt += 1;
             s.need_retry = false;
@@ -228,7 +235,7 @@ impl<'m, 'g> Write<'m, 'g> {
             self.undo();
         }
         self.commit(my);
-        self.member.collisions = self.member.collisions.saturating_sub(1);
+        self.member.caution = self.member.caution.saturating_sub(1);
         Ok(End::Done(my))
     }
 

@@ -42,6 +42,7 @@ fn four_slots() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "more of the same, and slow")]
 fn more_writers_than_slots_and_processors() {
     let shape = Shape { writers: 8, readers: 3, sections: 60, ..SMALL };
     rounds(6).for_each(|seed| run::<2>(sized(shape), seed));
@@ -49,12 +50,14 @@ fn more_writers_than_slots_and_processors() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "more of the same, and slow")]
 fn readers_that_always_queue() {
     let shape = Shape { enter_tries: 0, readers: 3, ..SMALL };
     rounds(6).for_each(|seed| run::<4>(sized(shape), seed));
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "more of the same, and slow")]
 fn little_contention() {
     let shape = Shape { items: 60, lists: 6, writers: 4, ..SMALL };
     rounds(6).for_each(|seed| run::<4>(sized(shape), seed));

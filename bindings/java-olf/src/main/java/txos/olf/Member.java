@@ -10,8 +10,13 @@ final class Member {
     private static final VarHandle READING;
     private static final int READ_ONLY = -1;
     private static final int UNCLAIMED = -2;
-    /** What {@link #collisions} is set to when a section has to run again. */
-    private static final int CAREFUL = 64;
+    /** What a section that had to run again adds to {@link #caution}; one that did not takes 1 off. */
+    private static final int COLLISION = 4;
+    /** What a long wait for one's turn adds: there are more threads than processors. */
+    private static final int LONG_WAIT = 32;
+    /** With more caution than this a section begins only when nobody else is writing. */
+    private static final int CAREFUL = 16;
+    private static final int MOST = 80;
 
     static {
         try {
@@ -35,8 +40,8 @@ final class Member {
     private boolean open;
     private long my;
     private int attempt;
-    /** How many of the next sections are to wait until nobody else is writing. */
-    private int collisions;
+    /** How much this member has suffered from others lately. */
+    private int caution;
     private boolean needRetry;
     private boolean owns;
     private long validated;
@@ -122,7 +127,7 @@ final class Member {
         if (inRead) {
             throw new IllegalStateException("a write section inside a read section; end that first");
         }
-        group.gate(collisions > 0);
+        group.gate(caution > CAREFUL);
         validated = group.committed();
         my = group.claim();
         attempt = 0;
@@ -147,13 +152,13 @@ final class Member {
             Backoff backoff = new Backoff();
             c = group.awaitCommitted(my - 2, backoff);
             if (backoff.beyondSpinning()) {
-                collisions = CAREFUL;
+                caution = Math.min(MOST, caution + LONG_WAIT);
             }
         }
         if (needRetry || !holdsAt(c)) {
             undo();
             reset();
-            collisions = CAREFUL;
+            caution = Math.min(MOST, caution + COLLISION);
             attempt++;
             validated = c;
             return false;
@@ -168,7 +173,7 @@ final class Member {
             undo();
         }
         close();
-        collisions = Math.max(0, collisions - 1);
+        caution = Math.max(0, caution - 1);
         return true;
     }
 
