@@ -95,9 +95,9 @@ pub const KNOWN: &[Known] = &[
 
 /// Whether a difference between two trees ([`crate::tree::differences`]) is known for this user.
 ///
-/// Without privilege overlayfs has no index and records no origin: a file that exists outside and is
-/// renamed or linked inside becomes a new file with the same content and attributes, and what is
-/// renamed over it changes it in place.
+/// Without privilege overlayfs has no index and records no origin: what exists outside and is renamed
+/// or linked inside may become a new inode with the same content and attributes, and what is renamed
+/// over it may change it in place.
 pub fn explained_in_tree(line: &str, who: Who) -> bool {
     let Some((path, rest)) = line.split_once(": identity is ") else { return false };
     let Some((real, old)) = rest.split_once(", should be the inode that was ") else {
