@@ -177,6 +177,75 @@ fn what_cannot_be_isolated_is_refused_with_a_line_that_names_the_flag() {
     assert_eq!((socket.detail.as_str(), socket.flag.as_str()), ("AF_VSOCK", "--allow net"));
 }
 
+/// Every row and case of the table that the filter answers by registers, as really made calls.
+#[test]
+fn each_row_that_the_filter_decides_answers_as_the_table_says() {
+    use txos_effects::filter::Arch;
+    use txos_effects::filter::rules::rule_of;
+    use txos_effects::table::{Fate, Sample, rows};
+    let mut tries = Vec::new();
+    for row in rows().into_iter().filter(|row| rule_of(row.call).is_some()) {
+        let Some(nr) = Arch::HOST.number(row.call) else { continue };
+        let mut add = |what: &str, fate, registers: &[(u8, u64)]| {
+            let mut args = [0; 6];
+            for (at, value) in registers {
+                args[usize::from(*at)] = *value;
+            }
+            tries.push((format!("{} {what}", row.call), nr, args, fate));
+        };
+        // What reads a clock is tried in a test of its own.
+        if !row.call.contains("adjtime") {
+            add("", row.fate, &[]);
+        }
+        for case in row.cases {
+            if let Sample::Registers(registers) = case.sample {
+                add(case.when, case.fate, registers);
+            }
+        }
+    }
+    // Calls with a rule that let the plain form through would be made for real: not here.
+    tries.retain(|(.., fate)| {
+        matches!(fate, Fate::Refused | Fate::Absent | Fate::Deferred | Fate::Flag)
+    });
+    assert!(tries.len() > 70, "{}", tries.len());
+    let made = tries.clone();
+    let seen = under(Policy::default(), move || {
+        made.iter().map(|(_, nr, args, _)| call((*nr).into(), *args)).collect::<Vec<_>>()
+    });
+    let hidden = [libc::ENOSYS, libc::EPROTONOSUPPORT, libc::EAFNOSUPPORT].map(|e| -i64::from(e));
+    for ((what, _, _, fate), value) in tries.iter().zip(seen.value) {
+        let right = match fate {
+            Fate::Deferred => value == 0,
+            Fate::Absent => hidden.contains(&value) || value == REFUSED,
+            _ => value == REFUSED,
+        };
+        assert!(right, "{what}: {value}, {fate:?}");
+    }
+}
+
+#[test]
+fn calls_newer_than_the_table_are_absent() {
+    use txos_effects::filter::Arch;
+    let newer = Arch::HOST.first_unknown();
+    let seen = under(Policy::default(), move || {
+        [newer, newer + 1, 5000].map(|nr| call(nr.into(), [0; 6]))
+    });
+    assert_eq!(seen.value, [-i64::from(libc::ENOSYS); 3]);
+}
+
+#[test]
+fn without_the_network_only_loopback_is_let_through() {
+    let seen = under(Policy::default(), || {
+        let udp = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let own = udp.local_addr().unwrap();
+        let inside = udp.send_to(b"x", own).is_ok();
+        let outside = udp.send_to(b"x", "192.0.2.1:9").unwrap_err().raw_os_error();
+        (inside, outside)
+    });
+    assert_eq!(seen.value, (true, Some(ENOTXSUPPORT)));
+    assert!(seen.notices[0].contains("sendto(192.0.2.1:9)"), "{:?}", seen.notices);
+}
+
 #[test]
 fn a_repeated_call_is_told_once_and_counted() {
     let seen = under(Policy::default(), || {

@@ -24,7 +24,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Verb {
     /// Run a command as one transaction: all of its changes happen, or none
-    Run(run::Args),
+    Run(Box<run::Args>),
     /// Show the changes of a transaction that was kept
     Diff(diff::Args),
     /// Show what is known of a transaction

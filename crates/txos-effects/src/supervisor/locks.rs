@@ -372,7 +372,7 @@ mod tests {
         one.take(&stable, shared).unwrap();
         other.take(&stable, shared).unwrap();
         let range = Range { start: 5, len: 5 };
-        assert_eq!(one.find(&stable, true, range).unwrap().0, false);
+        assert!(!one.find(&stable, true, range).unwrap().0);
         drop(other);
         assert!(one.find(&stable, true, range).is_none());
     }

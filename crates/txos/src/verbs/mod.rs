@@ -23,7 +23,7 @@ use crate::{cli::Verb, exit::Exit};
 /// Runs the verb.
 pub fn dispatch(verb: Verb) -> Result<Exit> {
     match verb {
-        Verb::Run(args) => run::run(args),
+        Verb::Run(args) => run::run(*args),
         Verb::Diff(args) => diff::run(args),
         Verb::Show(args) => show::run(args),
         Verb::Commit(args) => commit::run(args),

@@ -1,0 +1,177 @@
+//! Real programs inside a transaction: each works as it does outside, or its test says what it needs.
+
+use std::path::PathBuf;
+
+use txos_tests::exec;
+use txos_tests::skip;
+use txos_tests::txos::{for_both, for_one};
+use txos_tests::who::Who;
+
+/// Ends the test unless all these programs are here.
+macro_rules! needs {
+    ($($name:literal),+) => {
+        $(if exec::find($name).is_none() {
+            skip!("no {} in {:?}", $name, exec::path());
+        })+
+    };
+}
+
+#[test]
+fn make_runs_compilers_beside_one_another() {
+    needs!("make", "gcc");
+    let script = r#"
+        for i in 1 2 3 4 5 6 7 8; do echo "int f$i(void) { return $i; }" >f$i.c; done
+        echo 'int f8(void); int main(void) { return f8() != 8; }' >main.c
+        printf 'prog: main.o f1.o f2.o f3.o f4.o f5.o f6.o f7.o f8.o\n\tgcc -o $@ $^\n' >Makefile
+        make -s -j4 && ./prog && echo built"#;
+    for_both(|scratch, txos| {
+        assert_eq!(txos.sh(&[], script).expect(0).stdout, "built\n");
+        assert!(scratch.inside().join("prog").exists());
+    });
+}
+
+#[test]
+fn perl_forks_and_waits() {
+    needs!("perl");
+    let script = "perl -e 'my $n = 0; for (1..20) { my $p = fork; exit($_ % 3) unless $p; } \
+                  while (wait > 0) { $n += $? >> 8 } print $n'";
+    for_both(|_, txos| assert_eq!(txos.sh(&[], script).expect(0).stdout, "21"));
+}
+
+#[test]
+fn python_makes_a_virtual_environment() {
+    needs!("python3");
+    for_both(|scratch, txos| {
+        let out = txos.sh(
+            &[],
+            "python3 -m venv --without-pip v && v/bin/python -c 'import sys; print(sys.prefix)'",
+        );
+        if out.code() != 0 && out.stderr.contains("ensurepip") {
+            skip!("this python3 has no venv module");
+        }
+        let prefix = out.expect(0).stdout.trim_end().to_owned();
+        assert_eq!(PathBuf::from(prefix), scratch.inside().join("v"));
+        assert!(scratch.inside().join("v/bin/python").exists());
+    });
+}
+
+#[test]
+fn python_shares_memory_and_runs_pools() {
+    needs!("python3");
+    let script = "python3 -c '
+import multiprocessing as m, sqlite3
+def f(x): return x * x
+if __name__ == \"__main__\":
+    with m.Pool(3) as p: print(sum(p.map(f, range(50))))
+    d = sqlite3.connect(\"d.sqlite\"); d.execute(\"create table t (x)\")
+    d.executemany(\"insert into t values (?)\", [(i,) for i in range(100)]); d.commit()
+    print(d.execute(\"select count(*) from t\").fetchone()[0])
+'";
+    for_both(|scratch, txos| {
+        assert_eq!(txos.sh(&[], script).expect(0).stdout, "40425\n100\n");
+        assert!(scratch.inside().join("d.sqlite").exists());
+    });
+}
+
+#[test]
+fn node_reads_writes_and_serves() {
+    needs!("node");
+    let script = r#"node -e '
+        const fs = require("fs"), http = require("http");
+        fs.writeFileSync("f", "x".repeat(100000)); fs.fsyncSync(fs.openSync("f", "r+"));
+        const s = http.createServer((q, r) => r.end("served")).listen(0, "127.0.0.1", () =>
+            http.get({ port: s.address().port, host: "127.0.0.1" }, r => {
+                r.on("data", d => console.log(String(d))); r.on("end", () => s.close()); }));'"#;
+    for_both(|scratch, txos| {
+        assert_eq!(txos.sh(&[], script).expect(0).stdout, "served\n");
+        assert_eq!(std::fs::metadata(scratch.inside().join("f")).unwrap().len(), 100_000);
+    });
+}
+
+#[test]
+fn java_starts_and_writes() {
+    needs!("java", "javac");
+    let script = r#"
+        echo 'import java.nio.file.*; import java.net.*; class A { public static void main(String[] a) throws Exception {
+          ServerSocket s = new ServerSocket(0, 1, InetAddress.getLoopbackAddress());
+          Thread t = new Thread(() -> { try { new Socket(s.getInetAddress(), s.getLocalPort()).getOutputStream().write(7); } catch (Exception e) { System.out.println(e); } });
+          t.start(); int got = s.accept().getInputStream().read();
+          Files.writeString(Path.of("f"), "written"); System.out.println(got); } }' >A.java
+        javac A.java && java -cp . A"#;
+    for_both(|scratch, txos| {
+        assert_eq!(txos.sh(&[], script).expect(0).stdout, "7\n");
+        assert_eq!(std::fs::read_to_string(scratch.inside().join("f")).unwrap(), "written");
+    });
+}
+
+#[test]
+fn a_static_go_program_runs() {
+    let go =
+        ["/usr/local/go/bin/go", "/usr/bin/go"].into_iter().find(|go| PathBuf::from(go).exists());
+    let Some(go) = go else { skip!("no go") };
+    for_one(Who::Root, |scratch, txos| {
+        let source = "package main\nimport (\"fmt\"; \"net\"; \"os\"; \"os/exec\")\nfunc main() {\n\
+            l, e := net.Listen(\"tcp\", \"127.0.0.1:0\"); if e != nil { panic(e) }\n\
+            go func() { c, _ := net.Dial(\"tcp\", l.Addr().String()); c.Write([]byte(\"hi\")); c.Close() }()\n\
+            c, _ := l.Accept(); b := make([]byte, 2); c.Read(b)\n\
+            os.WriteFile(\"f\", b, 0644)\n\
+            o, e := exec.Command(\"cat\", \"f\").Output(); fmt.Println(string(o), e) }\n";
+        let dir = scratch.inside();
+        std::fs::write(dir.join("a.go"), source).unwrap();
+        // Compiled outside: what counts is that a program without a C library runs inside.
+        let build = format!(
+            "cd {} && CGO_ENABLED=0 GOCACHE=$PWD/.cache GOPATH=$PWD/.go HOME=$PWD GO111MODULE=off {go} build -o a a.go",
+            dir.display()
+        );
+        exec::run(txos.command("sh".as_ref(), ["-c", &build])).expect(0);
+        assert_eq!(txos.sh(&[], "./a").expect(0).stdout, "hi <nil>\n");
+        assert!(dir.join("f").exists());
+    });
+}
+
+#[test]
+fn a_terminal_multiplexer_runs_a_command() {
+    needs!("tmux");
+    let script = "export TMUX_TMPDIR=$PWD; tmux -L t -f /dev/null new-session -d 'echo from-tmux >f; tmux wait-for -S done' && \
+                  tmux -L t wait-for done; cat f; tmux -L t kill-server 2>/dev/null; true";
+    for_both(|scratch, txos| {
+        assert_eq!(txos.sh(&[], script).expect(0).stdout, "from-tmux\n");
+        assert!(scratch.inside().join("f").exists());
+    });
+}
+
+#[test]
+fn a_pipeline_of_twenty_stages_carries_all() {
+    let stages = vec!["tr a-y b-z | tr b-z a-y"; 10].join(" | ");
+    let script = format!("seq 100000 | {stages} | tee f | cksum; cksum <f; seq 100000 | cksum");
+    for_both(|_, txos| {
+        let out = txos.sh(&[], &script);
+        let sums: Vec<&str> = out.expect(0).stdout.lines().collect();
+        assert_eq!((sums[0], sums[1]), (sums[2], sums[2]));
+    });
+}
+
+#[test]
+fn git_clones_by_path_and_from_a_server_inside() {
+    needs!("git");
+    let script = "export HOME=$PWD GIT_CONFIG_NOSYSTEM=1; git init -q a && cd a && git config user.email a@b.example && git config user.name a && \
+                  for i in $(seq 50); do echo $i >f$i; done && git add . && git commit -qm one && cd .. && git clone -q a b && \
+                  git -C b log --oneline | wc -l && git -C b fsck && \
+                  { git daemon --base-path=$PWD --export-all --reuseaddr --listen=127.0.0.1 --port=8712 --pid-file=p --detach; \
+                    for i in $(seq 50); do git clone -q git://127.0.0.1:8712/a c 2>/dev/null && break; sleep 0.1; done; kill $(cat p); ls c | wc -l; }";
+    for_both(|scratch, txos| {
+        assert_eq!(txos.sh(&[], script).expect(0).stdout, "1\n50\n");
+        assert!(scratch.inside().join("b/.git/HEAD").exists());
+        assert!(scratch.inside().join("c/f50").exists());
+    });
+}
+
+#[test]
+fn a_client_of_the_network_names_call_and_flag() {
+    needs!("curl");
+    for_both(|_, txos| {
+        let out = txos.sh(&[], "curl -sS http://192.0.2.1/ 2>/dev/null; echo $?");
+        assert_eq!(out.expect(0).stdout, "7\n");
+        out.says(&["connect(192.0.2.1:80)", "by curl", "--allow net"]);
+    });
+}

@@ -1,0 +1,148 @@
+//! Sockets: members reach one another freely, and outsiders not without a flag.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, UdpSocket};
+use std::os::unix::fs::{MetadataExt, chown};
+use std::os::unix::net::UnixListener;
+
+use txos_tests::exec;
+use txos_tests::report::Report;
+use txos_tests::skip;
+use txos_tests::txos::for_both;
+
+/// A server and a client in one perl program: over the network of the transaction alone.
+const PAIR: &str = r#"perl -MIO::Socket::INET -e '
+    my $l = IO::Socket::INET->new(Listen => 1, LocalAddr => "127.0.0.1", LocalPort => 0) or die "listen: $!";
+    my $port = $l->sockport;
+    if (!fork) {
+        my $c = IO::Socket::INET->new(PeerAddr => "127.0.0.1", PeerPort => $port) or die "connect: $!";
+        print $c "hello\n";
+        print scalar <$c>;
+        exit 0;
+    }
+    my $c = $l->accept;
+    print $c "got " . <$c>;
+    close $c;
+    wait;
+    exit $?;
+'"#;
+
+#[test]
+fn members_reach_one_another_over_loopback() {
+    for_both(|_, txos| {
+        let out = txos.sh(&[], PAIR);
+        assert_eq!(out.expect(0).stdout, "got hello\n");
+        assert!(!out.stderr.contains("refused"), "{out}");
+    });
+}
+
+#[test]
+fn a_server_and_its_client_in_one_transaction() {
+    let (Some(_), Some(_)) = (exec::find("python3"), exec::find("curl")) else {
+        skip!("no python3 or no curl in {:?}", exec::path());
+    };
+    for_both(|_, txos| {
+        let script = "mkdir www; echo served >www/f; cd www; python3 -m http.server 8711 --bind 127.0.0.1 >/dev/null 2>&1 & \
+                      for i in $(seq 100); do curl -s http://127.0.0.1:8711/f && break; sleep 0.05; done; kill $!";
+        assert_eq!(txos.sh(&[], script).expect(0).stdout, "served\n");
+    });
+}
+
+#[test]
+fn a_server_outside_is_refused_with_the_flag_named_and_let_through_by_it() {
+    for_both(|scratch, txos| {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = server.local_addr().unwrap().port();
+        let connect = format!(
+            "perl -MSocket -e 'socket(my $s, PF_INET, SOCK_STREAM, 0) or die; \
+             connect($s, pack_sockaddr_in({port}, inet_aton(\"127.0.0.1\"))) or exit($! + 0); \
+             syswrite $s, \"x\"; exit 0'"
+        );
+        let out = txos.sh(&[], &format!("{connect}; echo $?"));
+        assert_eq!(out.expect(0).stdout, "134\n");
+        out.says(&["connect(", &port.to_string(), "--allow net"]);
+        let json = scratch.base().join("report.json");
+        let options = ["--allow", "net", "--json", json.to_str().unwrap()];
+        let accepted = std::thread::spawn(move || {
+            let mut seen = Vec::new();
+            server.accept().unwrap().0.read_to_end(&mut seen).unwrap();
+            seen
+        });
+        txos.sh(&options, &connect).expect(0);
+        assert_eq!(accepted.join().unwrap(), b"x");
+        assert!(
+            Report::read(&json).mentions(&format!("127.0.0.1:{port}")),
+            "contacts are reported"
+        );
+    });
+}
+
+#[test]
+fn datagrams_to_the_world_are_refused_and_none_leaves() {
+    for_both(|_, txos| {
+        let outsider = UdpSocket::bind("127.0.0.1:0").unwrap();
+        outsider.set_nonblocking(true).unwrap();
+        let port = outsider.local_addr().unwrap().port();
+        let script = format!(
+            "perl -MSocket -e 'socket(my $s, PF_INET, SOCK_DGRAM, 0) or die; \
+             for ([{port}, \"127.0.0.1\"], [9, \"192.0.2.1\"]) {{ \
+             print defined(send($s, \"x\", 0, pack_sockaddr_in($_->[0], inet_aton($_->[1])))) ? \"sent\" : $! + 0, \" \" }}'"
+        );
+        let out = txos.sh(&[], &script);
+        assert_eq!(out.expect(0).stdout, "134 134 ");
+        out.says(&["sendto(192.0.2.1:9)", "--allow net"]);
+        assert!(outsider.recv(&mut [0; 8]).is_err(), "a datagram came out");
+    });
+}
+
+#[test]
+fn where_nobody_listens_at_all_the_error_is_the_kernels_own() {
+    for_both(|_, txos| {
+        // A port that was free a moment ago.
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let script = format!(
+            "perl -MSocket -e 'socket(my $s, PF_INET, SOCK_STREAM, 0) or die; \
+             connect($s, pack_sockaddr_in({port}, inet_aton(\"127.0.0.1\"))); print $! + 0'"
+        );
+        let out = txos.sh(&[], &script);
+        assert_eq!(out.expect(0).stdout, libc::ECONNREFUSED.to_string());
+        assert!(!out.stderr.contains("refused"), "{out}");
+    });
+}
+
+#[test]
+fn local_sockets_are_members_own_and_hosts_ones_need_a_flag() {
+    for_both(|scratch, txos| {
+        let path = scratch.inside().join("host.sock");
+        let server = UnixListener::bind(&path).unwrap();
+        let uid = std::fs::metadata(scratch.inside()).unwrap().uid();
+        chown(&path, Some(uid), Some(uid)).unwrap();
+        let client = "perl -MSocket -e 'socket(my $s, PF_UNIX, SOCK_STREAM, 0) or die; \
+                      connect($s, pack_sockaddr_un($ARGV[0])) or exit($! + 0); sysread $s, my $x, 9; print $x' ";
+        let out = txos.sh(&[], &format!("{client} host.sock; echo $?"));
+        assert_eq!(out.expect(0).stdout, format!("{}\n", libc::ECONNREFUSED));
+        let allowed = path.to_str().unwrap();
+        let serve =
+            std::thread::spawn(move || server.accept().unwrap().0.write_all(b"hi").unwrap());
+        let out = txos.sh(&["--allow", allowed], &format!("{client} {allowed}"));
+        assert_eq!(out.expect(0).stdout, "hi");
+        serve.join().unwrap();
+        let own = format!(
+            "perl -MSocket -e 'socket(my $l, PF_UNIX, SOCK_STREAM, 0) or die; bind($l, pack_sockaddr_un(\"own.sock\")) or die; \
+             listen($l, 1); if (!fork) {{ exec(\"sh\", \"-c\", q(sleep 0.1)) }} accept(my $c, $l); syswrite $c, \"member\"' & \
+             for i in $(seq 100); do [ -S own.sock ] && break; sleep 0.02; done; {client} own.sock; wait"
+        );
+        assert_eq!(txos.sh(&[], &own).expect(0).stdout, "member");
+    });
+}
+
+#[test]
+fn with_the_network_allowed_it_can_be_used_but_not_changed() {
+    if exec::find("ip").is_none() {
+        skip!("no ip(8)");
+    }
+    txos_tests::txos::for_one(txos_tests::who::Who::Root, |_, txos| {
+        let out = txos.sh(&["--allow", "net"], "ip link set lo mtu 65000; echo $?");
+        assert_eq!(out.expect(0).stdout, "2\n", "{out}");
+    });
+}
