@@ -9,7 +9,7 @@ use std::{
 use txos_effects::services::{ShimPaths, shim_main};
 
 /// Where the view shows what its helpers need.
-const HELPERS: &str = "/dev/txos";
+pub const HELPERS: &str = "/dev/txos";
 
 /// Runs as a helper if txos was called under a helper's name.
 ///

@@ -13,6 +13,7 @@ use crate::{
     cli::{absolute, duration, size},
     exit::Exit,
     manager::{self, Finish, Limits, Linger, Options, ReportFile},
+    verbs::helper::HELPERS,
 };
 
 /// Options of `txos run`.
@@ -134,6 +135,12 @@ enum Output {
 
 /// Runs a command as one transaction.
 pub fn run(args: Args) -> Result<Exit> {
+    // It would wait for the transaction that it is part of.
+    ensure!(
+        !Path::new(HELPERS).exists(),
+        "this is inside a transaction already: run the command without `txos run`, and it belongs \
+         to that transaction"
+    );
     let finish = match (args.review, args.dry_run, args.keep) {
         (true, _, _) => Finish::Review,
         (_, true, _) => Finish::DryRun,
