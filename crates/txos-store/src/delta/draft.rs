@@ -6,6 +6,7 @@ use std::{
 use txos_core::{Attrs, FileKind};
 use txos_host::XattrSet;
 
+use super::closed::Closed;
 use crate::{
     plan::{Ident, Link, Meta, Move, Remove, WriteSpec},
     verify::Expectation,
@@ -35,6 +36,8 @@ pub(crate) struct Draft {
     pub evicted: Vec<PathBuf>,
     /// Shadow objects in new directories that are left out.
     pub dropped: Vec<PathBuf>,
+    /// Shadow objects that keep their owner out, outermost first.
+    pub closed: Vec<Closed>,
     /// What the stable system must still be like.
     pub expectation: Expectation,
 }
@@ -96,6 +99,7 @@ impl Draft {
             fresh: Vec::new(),
             evicted: Vec::new(),
             dropped: Vec::new(),
+            closed: Vec::new(),
             expectation: Expectation {
                 at: at.to_owned(),
                 point: point.to_owned(),

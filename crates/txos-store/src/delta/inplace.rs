@@ -34,19 +34,7 @@ pub(super) fn content(
     let before = open_quietly(host, path)
         .map_err(|errno| StoreError::io("read", host.at().join(path), errno))?;
     let failed = |errno| StoreError::io("read", shadow.0.at().join(shadow.1), errno);
-    let after = match open_quietly(shadow.0, shadow.1) {
-        // Its mode keeps its owner, this user, out; nobody else sees it.
-        Err(Errno::ACCESS) => {
-            let Some(object) = Object::open(shadow.0, shadow.1)? else {
-                return Err(failed(Errno::NOENT));
-            };
-            object.chmod(object.attrs.perm | 0o400)?;
-            let opened = open_quietly(shadow.0, shadow.1).map_err(failed);
-            object.chmod(object.attrs.perm)?;
-            opened?
-        }
-        other => other.map_err(failed)?,
-    };
+    let after = open_quietly(shadow.0, shadow.1).map_err(failed)?;
     let spec = compare(&before, host_attrs.size, &after, shadow_attrs.size).map_err(failed)?;
     Ok((!spec.is_empty()).then_some(spec))
 }

@@ -13,6 +13,7 @@
 
 mod anonymous;
 mod change;
+mod closed;
 pub(crate) mod content;
 mod copies;
 mod draft;
@@ -118,7 +119,10 @@ impl Delta {
                 mounts: &mounts,
             };
             let walk = reader.walk(&layer.root)?;
-            resolve::resolve(&reader, layer, walk, &mut delta)?;
+            let closed = walk.closed.clone();
+            let resolved = resolve::resolve(&reader, layer, walk, &mut delta);
+            closed.iter().rev().try_for_each(|closed| closed.close(&upper, &closed.rel))?;
+            resolved?;
         }
         delta.changes.sort_by(|one, other| one.path.cmp(&other.path));
         for change in &delta.changes {

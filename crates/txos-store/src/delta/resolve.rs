@@ -64,6 +64,7 @@ pub(super) fn resolve(
     for node in &walk.nodes {
         resolver.node(node)?;
     }
+    resolver.draft.closed = walk.closed;
     resolver.finish(walk.dropped);
     Ok(())
 }

@@ -16,7 +16,7 @@ use txos_core::{Attrs, FileKind, Origin, Origins};
 use txos_host::{Tree, XattrSet, attrs_at, read_listing, read_xattrs_at};
 
 use super::{
-    ExtractOptions,
+    ExtractOptions, closed,
     fid::OriginMark,
     marks::{Marks, part},
 };
@@ -66,6 +66,8 @@ pub(super) struct Walk {
     pub hidden: Vec<(PathBuf, Attrs)>,
     /// Shadow objects in new directories that the caller wants left out.
     pub dropped: Vec<PathBuf>,
+    /// Shadow objects that were opened up to be read.
+    pub closed: Vec<closed::Closed>,
 }
 
 /// What is needed to read a layer.
@@ -123,12 +125,8 @@ impl Reader<'_> {
     fn directory(&self, dir: Pending, walk: &mut Walk, pending: &mut Vec<Pending>) -> Result<()> {
         let shown = self.upper.at().join(&dir.rel);
         let failed = |errno| StoreError::io("read the shadow directory", &shown, errno);
-        let fd = self.upper.open_at(&dir.rel, OFlags::RDONLY | OFlags::DIRECTORY);
-        let fd = match fd {
-            // An ordinary user may have made a directory that it cannot list.
-            Err(rustix::io::Errno::ACCESS) => self.open_closed(&dir.rel)?,
-            other => other.map_err(failed)?,
-        };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let fd = self.upper.open_at(&dir.rel, flags).map_err(failed)?;
         let host_dir = match &dir.base {
             Some(base) => Some(self.host.dir(base)?),
             None => None,
@@ -155,6 +153,10 @@ impl Reader<'_> {
                     walk.hidden.push((base, host));
                 }
                 continue;
+            }
+            if let Some(closed) = closed::Closed::find(&rel, &attrs) {
+                closed.open(self.upper, &closed.rel)?;
+                walk.closed.push(closed);
             }
             let raw = read_xattrs_at(&fd, &entry.name).map_err(failed)?;
             let node = self.node(&dir, rel, attrs, raw, base, host)?;
@@ -259,21 +261,6 @@ impl Reader<'_> {
             Some(attrs) if attrs.kind == FileKind::Dir => Ok(Fate::Moved(from)),
             _ => Err(super::changed_outside(&self.point.join(&from), "the directory is gone")),
         }
-    }
-
-    /// Opens a shadow directory whose mode keeps its owner out, by giving it another mode for the
-    /// moment; nothing but this process sees it.
-    fn open_closed(&self, rel: &Path) -> Result<rustix::fd::OwnedFd> {
-        let shown = self.upper.at().join(rel);
-        let failed = |errno| StoreError::io("read the shadow directory", &shown, errno);
-        let Some(object) = crate::sys::Object::open(self.upper, rel)? else {
-            return Err(failed(rustix::io::Errno::NOENT));
-        };
-        let perm = object.attrs.perm;
-        object.chmod(perm | 0o700)?;
-        let fd = self.upper.open_at(rel, OFlags::RDONLY | OFlags::DIRECTORY).map_err(failed);
-        object.chmod(perm)?;
-        fd
     }
 }
 

@@ -102,7 +102,8 @@ impl Journal {
         let mut replay = Replay::default();
         if !bytes.starts_with(HEADER) {
             // A crash may have come before the header was there; nothing was decided before it.
-            if frame::any(&bytes) || bytes.len() > HEADER.len() {
+            let begun = HEADER.starts_with(&bytes) || bytes.iter().all(|byte| *byte == 0);
+            if !begun || bytes.len() > HEADER.len() {
                 return Err(damaged("it does not begin as a journal does".to_owned()));
             }
             replay.torn = bytes.len() as u64;

@@ -145,6 +145,9 @@ fn a_file_that_is_no_journal_is_damage() {
     };
     assert!(matches!(replay(&record(1)), Err(StoreError::Damaged { .. })));
     assert!(matches!(replay(&[b'x'; 100]), Err(StoreError::Damaged { .. })));
+    let mut header = *super::HEADER;
+    header[4] ^= 1;
+    assert!(matches!(replay(&header), Err(StoreError::Damaged { .. })));
     for length in 0..super::HEADER.len() {
         assert!(replay(&super::HEADER[..length]).unwrap().pending.is_empty());
     }

@@ -22,7 +22,10 @@ mod strip;
 pub(crate) use copy::{copy_tree, write_all};
 pub(crate) use foreign::{remove_stage, stage_foreign, unstage};
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::HashSet,
+    path::{Path, PathBuf},
+};
 
 use txos_core::{FileKind, Stamp};
 use txos_host::Tree;
@@ -76,6 +79,9 @@ fn stage_draft(tx: &mut TxDir, draft: &Draft, staged: &mut Staged) -> Result<()>
     let number = staged.plan.areas.len() as u32;
     let failed = |errno| StoreError::io("examine the file system of", &draft.at, errno);
     let mut layout = Layout::new(tx.path(), &draft.upper)?;
+    for closed in &draft.closed {
+        closed.open(tx.tree(), &layout.now(&closed.rel))?;
+    }
     layout.evict(tx.tree(), draft)?;
     strip::strip(tx.tree(), &layout, draft)?;
     let waits = draft.moves.iter().any(|op| op.slot.is_some())
@@ -92,7 +98,6 @@ fn stage_draft(tx: &mut TxDir, draft: &Draft, staged: &mut Staged) -> Result<()>
     });
     for put in &draft.puts {
         let path = layout.now(&put.rel);
-        open_for_rename(tx.tree(), &path)?;
         plan.puts.push(placed(tx.tree(), path, put, number)?);
     }
     for write in &draft.writes {
@@ -100,7 +105,6 @@ fn stage_draft(tx: &mut TxDir, draft: &Draft, staged: &mut Staged) -> Result<()>
             Some(rel) => layout.now(rel),
             None => layout::beneath(tx.path(), &write.source)?,
         };
-        open_for_reading(tx.tree(), &source)?;
         plan.writes.push(Write {
             area: number,
             path: write.path.clone(),
@@ -148,56 +152,31 @@ fn placed(stage: &Tree, path: PathBuf, put: &DraftPut, area: u32) -> Result<Put>
     })
 }
 
-/// What is only a source of content must be readable to its owner, whatever mode it is to have.
-fn open_for_reading(tx: &Tree, path: &Path) -> Result<()> {
-    if rustix::process::geteuid().is_root() {
-        return Ok(());
-    }
-    match Object::open(tx, path)? {
-        Some(object) if object.attrs.perm & 0o400 == 0 => object.chmod(object.attrs.perm | 0o400),
-        _ => Ok(()),
-    }
-}
-
-/// A directory that its owner may not write cannot be renamed by it into another directory; it
-/// gets its mode back once it is in place.
-fn open_for_rename(stage: &Tree, path: &Path) -> Result<()> {
-    if rustix::process::geteuid().is_root() {
-        return Ok(());
-    }
-    match Object::open(stage, path)? {
-        Some(object) if object.attrs.kind == FileKind::Dir && object.attrs.perm & 0o200 == 0 => {
-            object.chmod(object.attrs.perm | 0o200)
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Modes and times of new directories that placing disturbs: the mode that [`open_for_rename`]
-/// opened up, and the times of those into which something is moved afterwards.
+/// Modes and times of new directories that staging and placing disturb: of those that keep their
+/// owner out and were opened up, and of those into which something is moved afterwards.
 fn restored_directories(
     stage: &Tree,
     plan: &Plan,
     draft: &Draft,
     number: u32,
 ) -> Result<Vec<Meta>> {
+    let filled: HashSet<&Path> = draft.evicted.iter().filter_map(|path| path.parent()).collect();
+    let closed: HashSet<&Path> = draft.closed.iter().map(|closed| &*closed.rel).collect();
     let mut metas = Vec::new();
     for fresh in draft.fresh.iter().rev().filter(|fresh| fresh.attrs.kind == FileKind::Dir) {
-        let disturbed = draft.evicted.iter().any(|path| path.parent() == Some(&fresh.rel));
+        let rel = fresh.rel.as_path();
+        let closed = closed.contains(rel);
+        if !closed && !filled.contains(rel) {
+            continue;
+        }
         let Some((put, below)) = plan
             .puts
             .iter()
             .filter(|put| put.area == number)
-            .find_map(|put| Some((put, fresh.rel.strip_prefix(&put.to).ok()?)))
+            .find_map(|put| Some((put, rel.strip_prefix(&put.to).ok()?)))
         else {
             continue;
         };
-        let closed = below.as_os_str().is_empty()
-            && fresh.attrs.perm & 0o200 == 0
-            && !rustix::process::geteuid().is_root();
-        if !disturbed && !closed {
-            continue;
-        }
         let path =
             if below.as_os_str().is_empty() { put.staged.clone() } else { put.staged.join(below) };
         let Some(object) = Object::open(stage, &path)? else { continue };

@@ -1,3 +1,5 @@
+use std::{collections::HashSet, path::Path};
+
 use rustix::{
     fs::{FileType, Mode, mknodat},
     io::Errno,
@@ -35,7 +37,13 @@ pub(super) fn strip(tx: &Tree, layout: &Layout, draft: &Draft) -> Result<()> {
             clean(tx, layout, fresh)?;
         }
     }
-    Ok(())
+    // New files get their modes back at once; directories when they are in place.
+    let fresh: HashSet<&Path> = draft.fresh.iter().map(|fresh| fresh.rel.as_path()).collect();
+    draft
+        .closed
+        .iter()
+        .filter(|closed| closed.kind == FileKind::File && fresh.contains(closed.rel.as_path()))
+        .try_for_each(|closed| closed.close(tx, &layout.now(&closed.rel)))
 }
 
 fn clean(tx: &Tree, layout: &Layout, fresh: &Shadow) -> Result<()> {
@@ -49,15 +57,7 @@ fn clean(tx: &Tree, layout: &Layout, fresh: &Shadow) -> Result<()> {
         }
         Ok(())
     };
-    match change() {
-        // The owner may not change the attributes of what it may not write.
-        Err(StoreError::Io { errno: Errno::ACCESS, .. }) => {
-            object.chmod(object.attrs.perm | 0o200)?;
-            change()?;
-            object.chmod(object.attrs.perm)?;
-        }
-        other => other?,
-    }
+    change()?;
     if fresh.attrs.kind == FileKind::Dir {
         object.set_times(Some(fresh.attrs.atime), Some(fresh.attrs.mtime))?;
     }
