@@ -9,6 +9,7 @@ use std::{
 
 use rustix::{
     fs::{FlockOperation, flock},
+    io::Errno,
     time::{ClockId, clock_gettime},
 };
 use serde::{Deserialize, Serialize};
@@ -179,17 +180,21 @@ impl TxDir {
         if (new.attrs.uid, new.attrs.gid) != (like.attrs.uid, like.attrs.gid) {
             // An ordinary user's view shows the owners that its user namespace maps.
             match new.chown(like.attrs.uid, like.attrs.gid) {
-                Err(StoreError::Io { errno: rustix::io::Errno::PERM, .. }) => {}
+                Err(StoreError::Io { errno: Errno::PERM | Errno::INVAL, .. }) => {}
                 other => other?,
             }
         }
         new.chmod(like.attrs.perm)?;
         for (name, value) in like.xattrs()? {
-            // What this caller may not set, the view could not set either.
+            // What looks like an overlay's own would be taken for this one's. What this caller may
+            // not set, the view could not set either.
+            let overlays = name.to_bytes().split(|byte| *byte == b'.').nth(1);
+            if overlays == Some(b"overlay") {
+                continue;
+            }
             match new.set_xattr(&name, Some(&value)) {
                 Err(StoreError::Io {
-                    errno: rustix::io::Errno::PERM | rustix::io::Errno::NOTSUP,
-                    ..
+                    errno: Errno::PERM | Errno::NOTSUP | Errno::INVAL, ..
                 }) => {}
                 other => other?,
             }
