@@ -178,7 +178,8 @@ impl TxDir {
             return Err(StoreError::refused(upper, "vanished", "keep out of the state directory"));
         };
         if (new.attrs.uid, new.attrs.gid) != (like.attrs.uid, like.attrs.gid) {
-            // An ordinary user's view shows the owners that its user namespace maps.
+            // An ordinary user's view shows the owners that its user namespace maps (EPERM); one
+            // that is not mapped here either cannot even be named (EINVAL).
             match new.chown(like.attrs.uid, like.attrs.gid) {
                 Err(StoreError::Io { errno: Errno::PERM | Errno::INVAL, .. }) => {}
                 other => other?,

@@ -79,8 +79,8 @@ pub enum Cause {
 pub struct Ended {
     /// Why it ended.
     pub cause: Cause,
-    /// What it has read.
-    pub captured: Captured,
+    /// What it has read; `None` if it ended before its view was there.
+    pub captured: Option<Captured>,
     /// What it did beside its view.
     pub effects: EffectsReport,
 }
@@ -139,7 +139,7 @@ impl Attempt<'_> {
         let captured = running.capture.take().map(Capture::stop);
         let cause = watched?;
         reaped.context("cannot wait for the view to end")?;
-        let captured = captured.ok_or_else(|| anyhow!("the view ended before it was made"))??;
+        let captured = captured.transpose()?;
         Ok(Ended { cause, captured, effects })
     }
 

@@ -33,7 +33,7 @@ pub use limits::Limits;
 pub use options::{Finish, Linger, Options};
 pub use report::{Report, ReportFile, painted, print_conflicts, summary};
 
-use std::ops::ControlFlow;
+use std::{ops::ControlFlow, sync::mpsc::channel};
 
 use anyhow::Result;
 use txos_store::{ExclusiveLock, RecoveryReport, StateDir};
@@ -48,7 +48,18 @@ use crate::{
 /// # Errors
 /// If txos itself fails; nothing was changed then.
 pub fn run(options: Options) -> Result<Exit> {
-    transaction::Transaction::begin(options)?.run()
+    let (sender, events) = channel();
+    let interrupts = signals::Interrupts::listen(sender.clone())?;
+    match transaction::Transaction::begin(options, interrupts.clone(), (sender, events)) {
+        Ok(transaction) => transaction.run(),
+        Err(error) => match interrupts.pending() {
+            Some(signal) => {
+                say(format!("signal {signal} before the transaction began: {error:#}"));
+                Ok(Exit::Signal(signal))
+            }
+            None => Err(error),
+        },
+    }
 }
 
 /// Takes the lock of the state directory, saying for whom it waits, and finishes or discards what

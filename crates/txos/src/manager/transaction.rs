@@ -1,17 +1,17 @@
 use std::{
     rc::Rc,
-    sync::mpsc::{Receiver, Sender, channel},
+    sync::mpsc::{Receiver, Sender},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use txos_core::{Conflict, Stamp};
 use txos_effects::{
     streams::{Outcome as StreamsOutcome, Outer, Streams, StreamsSpec},
     supervisor::Locks,
 };
 use txos_host::Tree;
-use txos_store::{ExclusiveLock, LogEntry, Outcome, StateDir, TxDir};
+use txos_store::{ExclusiveLock, LogEntry, Outcome, StateDir, StoreError, TxDir};
 use txos_view::Credentials;
 
 use super::{
@@ -67,9 +67,14 @@ pub(super) enum Next {
 
 impl Transaction {
     /// Begins: locks the state directory, recovers, and makes the transaction's own directory.
-    pub(super) fn begin(options: Options) -> Result<Transaction> {
-        let (sender, events) = channel();
-        let interrupts = Interrupts::listen(sender.clone())?;
+    ///
+    /// # Errors
+    /// If that fails, or was interrupted by a signal.
+    pub(super) fn begin(
+        options: Options,
+        interrupts: Interrupts,
+        (sender, events): (Sender<Event>, Receiver<Event>),
+    ) -> Result<Transaction> {
         let state = state::open()?;
         let command = options.command_line();
         let cancelled = || interrupts.pending().is_some();
@@ -110,7 +115,14 @@ impl Transaction {
 
     /// Runs attempts until the transaction is over.
     pub(super) fn run(mut self) -> Result<Exit> {
-        let result = self.attempts();
+        let result = match (self.attempts(), self.interrupts.pending()) {
+            // What fails because everything is being ended is not what the user should hear of.
+            (Err(error), Some(signal)) if !is_committed(&error) => {
+                tracing::debug!(%error, "failed after a signal");
+                Ok(self.abort_for_signal(signal))
+            }
+            (result, _) => result,
+        };
         let exit = match &result {
             Ok(exit) => *exit,
             Err(error) => {
@@ -207,10 +219,16 @@ impl Transaction {
 
     /// What follows from the end of an attempt.
     fn decide(&mut self, ended: Ended) -> Result<Next> {
-        self.report.captured(&ended.captured);
+        if let Some(captured) = &ended.captured {
+            self.report.captured(captured);
+        }
         self.report.effects = ended.effects;
         let (exit, reason) = match ended.cause {
-            Cause::Exited(0) => return self.finish(ended.captured),
+            Cause::Exited(0) => {
+                let captured =
+                    ended.captured.context("the command ran in a view that was never made")?;
+                return self.finish(captured);
+            }
             Cause::Doomed(conflict) => return Ok(Next::Retry(vec![conflict])),
             Cause::Signal(signal) => return Ok(Next::End(self.abort_for_signal(signal))),
             Cause::Exited(status) => {
@@ -303,6 +321,11 @@ impl Transaction {
             note: self.report.reason.clone(),
         })?)
     }
+}
+
+/// Whether an error tells of a transaction that is committed all the same.
+fn is_committed(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(StoreError::Unfinished { .. }))
 }
 
 fn pause(number: u32) -> Duration {
