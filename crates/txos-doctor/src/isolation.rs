@@ -105,6 +105,11 @@ fn limits(probes: &[Probe], root: bool) -> Vec<String> {
                                by content",
     );
     say(
+        true,
+        "times, size and link count of a directory are shown but not validated (its names, owner \
+         and mode are)",
+    );
+    say(
         status(probes, "seccomp notification") == Status::Missing,
         "calls with effects outside can't be deferred or refused: only commands without such calls \
          are safe",
