@@ -108,8 +108,9 @@
 //!
 //! The types make sure that lists of different kinds are not mixed up and that a section is not begun
 //! within another. The caller of an `unsafe` operation promises the rest: a node that was linked stays
-//! where it is, and its memory is not given back before [`Member::may_free`] agrees. What is
-//! done wrong nevertheless:
+//! where it is, and its memory is not given back before [`Member::may_free`] agrees. (A `Box` that is moved
+//! counts as moving its content: Rust's aliasing rules end all pointers into it. Use statics, an `Arc`, or
+//! memory held by a raw pointer.) What is done wrong nevertheless:
 //!
 //! | mistake | what happens |
 //! |---|---|
