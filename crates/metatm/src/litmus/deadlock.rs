@@ -28,6 +28,11 @@ pub(super) fn cases() -> Vec<Case> {
             "the transaction is older, so the default policy deadlocks too",
             by_age
         ),
+        case!(
+            "handler and its own thread",
+            "a handler takes the lock that its suspended transaction reads",
+            handler
+        ),
         case!("locks alone", "the same path with locks does not deadlock", locks_alone),
         case!("naked xbegin", "around a cxspinlock that needs exclusion it livelocks", naked),
     ]
@@ -99,6 +104,37 @@ fn by_age() -> Outcome {
         Err(SimError::NoProgress { .. }) => Ok(()),
         other => Err(format!("no deadlock: {other:?}")),
     }
+}
+
+/// Figure 2 disables interrupts after `xtest`, so a handler can come in between.
+fn handler() -> Outcome {
+    let p = Bare::new()
+        .cpu(|c| async move {
+            c.irq_flag(true).await;
+            c.scope(async || {
+                c.cx_optimistic(LOCK_A, Irq::Leave).await;
+                let v = c.load(word(0)).await;
+                c.store(word(0), v + 1).await;
+                if c.host(|m| m.stats.interrupts) == 0 {
+                    c.raise_after(10, crate::machine::Vector::Disk);
+                }
+                c.alu(500).await;
+                c.cx_end(LOCK_A).await;
+            })
+            .await;
+        })
+        .on_interrupt(|c, _| async move {
+            c.xpush().await;
+            c.cx_exclusive(LOCK_A, Irq::Leave).await;
+            let v = c.load(word(1)).await;
+            c.store(word(1), v + 1).await;
+            c.cx_end(LOCK_A).await;
+            c.xpop().await;
+        });
+    let cfg = Config { watchdog: 100_000, ..Config::default() };
+    let (stats, seen) = run(&cfg, p, &[word(0), word(1)]).map_err(|e| e.to_string())?;
+    expect("the transaction restarts", stats.all_restarts(), 1)?;
+    expect("both sections done once", seen, vec![1, 1])
 }
 
 fn locks_alone() -> Outcome {

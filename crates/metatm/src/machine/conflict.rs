@@ -3,8 +3,9 @@
 //! Order of rules, first match decides:
 //! 1. A non-transactional access wins against every transaction (asymmetric conflict; paper,
 //!    section 6.2), except `xcas`, which is judged.
-//! 2. A transaction suspended under the asker's own one loses: it cannot end before the asker
-//!    does (deduced).
+//! 2. A transaction suspended under the asker, on the same thread, loses: it cannot end before the
+//!    asker does (deduced). This covers `xcas` too: figure 2 of the paper puts the lock into the
+//!    read set before it disables interrupts, so a handler that wants the lock can come between.
 //! 3. A transaction whose thread is on no processor loses: nobody can say when it will end
 //!    (deduced).
 //! 4. A transaction that spins in `xtest` loses: it waits for a lock, perhaps the asker's
@@ -87,7 +88,7 @@ impl Machine {
 
     /// The verdict for a claim against one holder.
     fn against(&self, claim: &Claim, me: Option<Slot>, foe: Slot, waited: u32) -> Verdict {
-        if self.forced(me, foe) {
+        if self.forced(foe) {
             return Verdict::Win;
         }
         if me.is_some_and(|me| self.cfg.spinner_yields && self.htm.tx[me].spinning) {
@@ -97,16 +98,16 @@ impl Machine {
     }
 
     /// True if `foe` must lose whatever the policy says.
-    fn forced(&self, me: Option<Slot>, foe: Slot) -> bool {
+    fn forced(&self, foe: Slot) -> bool {
         let f = &self.htm.tx[foe];
-        let own = me.is_some_and(|me| self.htm.tx[me].thread == f.thread);
+        let own = f.thread == self.thread_id();
         own || f.parked || (self.cfg.spinner_yields && f.spinning)
     }
 
     /// Counts a judged conflict and whether it inverted priority or policy.
     fn note_judged(&mut self, claim: &Claim, me: Slot, foe: Slot, i_won: bool) {
         let spinner = self.cfg.spinner_yields && self.htm.tx[me].spinning;
-        if i_won && self.forced(Some(me), foe) || !i_won && spinner {
+        if i_won && self.forced(foe) || !i_won && spinner {
             self.stats.forced += 1;
             return;
         }
@@ -131,7 +132,7 @@ impl Machine {
         let wins = match self.cfg.xcas {
             XcasRule::CallerWins => true,
             rule => enemies.iter().all(|foe| {
-                self.forced(None, *foe)
+                self.forced(*foe)
                     || rule == XcasRule::Judge
                         && self.against(&claim, None, *foe, waited) == Verdict::Win
             }),

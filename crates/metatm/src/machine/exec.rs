@@ -244,6 +244,10 @@ impl Machine {
             }
             if let Some((how, a)) = t.waits {
                 what += &format!(" {how} {a:#x}");
+                let holds = |t: &super::Thread| t.cx.iter().any(|h| h.lock == a);
+                if let Some(holder) = self.threads.iter().position(holds) {
+                    what += &format!(" of thread {holder}");
+                }
             }
             if t.io_wait {
                 what += " waits for a device";
