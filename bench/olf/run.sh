@@ -43,6 +43,19 @@ report() {
     } >"$out/results.csv"
     cargo build -q --release -p olf-bench
     "$target/release/olf-bench" report "$out/results.csv" "$out"
+    # The tables go into the crate's README too, between two marks.
+    readme=$root/crates/olf/README.md
+    machine="$(nproc) processors, $(uname -m), Linux $(uname -r | cut -d- -f1)"
+    awk -v tables="$out/tables.md" -v machine="$machine" '
+        /<!-- \/figures -->/ { inside = 0 }
+        !inside
+        /<!-- figures -->/ {
+            inside = 1
+            print "\nMeasured on: " machine "."
+            while ((getline line <tables) > 0) print line
+            print ""
+        }' "$readme" >"$readme.new"
+    mv "$readme.new" "$readme"
 }
 
 if [ $# -eq 0 ]; then

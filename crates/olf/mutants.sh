@@ -34,6 +34,9 @@ run() {
     unit)
         CARGO_TARGET_DIR=$target/mutants/unit timeout 300 cargo test -p olf --lib "$2"
         ;;
+    basic)
+        CARGO_TARGET_DIR=$target/mutants/unit timeout 300 cargo test -p olf --test basic "$2"
+        ;;
     esac
 }
 

@@ -208,6 +208,59 @@ fn an_error_swallowed_does_not_commit_a_lost_attempt() {
 }
 
 #[test]
+fn a_doomed_section_never_sees_two_states_mixed() {
+    let group = Group::<4, 16>::new();
+    let (a, b, t) = (List::<ByAge>::new(), List::<ByAge>::new(), thing(1));
+    let (mut m, mut other) = (group.join().unwrap(), group.join().unwrap());
+    push(&mut m, &a, &t).unwrap();
+    // SAFETY: nothing is used after the sections; the lists outlive the members.
+    let (mut older, mut younger) = unsafe { (m.begin(), other.begin()) };
+    assert!(younger.front(&a).unwrap().is_some());
+    // SAFETY: as above.
+    unsafe { older.move_to_back(&b, &t).unwrap() };
+    // SAFETY: as above.
+    assert!(unsafe { older.end(true) }.is_ok());
+    // It has seen the thing on list a. On list b it must not see it as well.
+    assert!(matches!(younger.front(&b), Err(Error::Retry)));
+    // SAFETY: as above.
+    assert_eq!(unsafe { younger.end(true) }, Ok(olf::End::Again));
+    assert!(younger.front(&a).unwrap().is_none());
+    assert!(younger.front(&b).unwrap().is_some());
+    younger.remove(&b, &t).unwrap();
+    // SAFETY: as above.
+    assert_eq!(unsafe { younger.end(true) }, Ok(olf::End::Done(6)));
+    drop((older, younger));
+    assert!(ids(&mut m, &b).is_empty());
+}
+
+#[test]
+fn writers_wait_for_a_long_reader_and_go_on() {
+    let group = Group::<4, 16>::new();
+    let (list, t) = (List::<ByAge>::new(), thing(1));
+    let mut reader = group.join().unwrap();
+    let mut m = group.join().unwrap();
+    push(&mut m, &list, &t).unwrap();
+    let view = reader.read();
+    std::thread::scope(|s| {
+        let (m, list, t) = (&mut m, &list, &t);
+        let writer = s.spawn(move || {
+            // More versions than a node holds: the last ones need the slot that the view reads.
+            for _ in 0..10 {
+                // SAFETY: as in `push`.
+                m.write(|w| unsafe { w.move_to_back(list, t) }).unwrap();
+            }
+        });
+        std::thread::sleep(std::time::Duration::from_millis(30));
+        assert!(!writer.is_finished(), "a slot was taken from under a reader");
+        assert_eq!(view.iter(list).map(|t| t.id).collect::<Vec<_>>(), [1]);
+        drop(view);
+        writer.join().unwrap();
+    });
+    assert_eq!(group.committed(), 2 + 20);
+    m.write(|w| w.remove(&list, &t)).unwrap();
+}
+
+#[test]
 fn reads_beyond_the_log_still_commit() {
     let group = Group::<2, 8>::new();
     let (list, things) = (List::<ByAge>::new(), (0..40).map(thing).collect::<Vec<_>>());
