@@ -98,7 +98,13 @@ pub const KNOWN: &[Known] = &[
 /// Without privilege overlayfs has no index and records no origin: what exists outside and is renamed
 /// or linked inside may become a new inode with the same content and attributes, and what is renamed
 /// over it may change it in place.
+///
+/// For a file that overlayfs has to copy whole, it does so in pieces of 1 MiB (`ovl_copy_up_file` in
+/// `fs/overlayfs/copy_up.c`) and fills the holes in a piece that holds any data.
 pub fn explained_in_tree(line: &str, who: Who) -> bool {
+    if who == Who::User && additional_blocks(line).is_some_and(|more| more <= 4096) {
+        return true;
+    }
     let Some((path, rest)) = line.split_once(": identity is ") else { return false };
     let Some((real, old)) = rest.split_once(", should be the inode that was ") else {
         return false;
@@ -120,6 +126,12 @@ pub fn explained(op: &Op, native: &str, inside: &str, who: Who) -> Option<&'stat
     })
 }
 
+/// By how many blocks of 512 bytes a file is larger than its model, if the line says so.
+fn additional_blocks(line: &str) -> Option<u64> {
+    let (real, model) = line.split_once(": blocks is ")?.1.split_once(", should be ")?;
+    real.parse::<u64>().ok()?.checked_sub(model.parse().ok()?)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -133,6 +145,9 @@ mod tests {
         assert!(explained_in_tree(over, Who::User));
         let replaced = "a: identity is a new inode, a, should be the inode that was a";
         assert!(!explained_in_tree(replaced, Who::User));
+        assert!(explained_in_tree("a: blocks is 2056, should be 16", Who::User));
+        assert!(!explained_in_tree("a: blocks is 20560, should be 16", Who::User));
+        assert!(!explained_in_tree("a: blocks is 2056, should be 16", Who::Root));
         assert!(!explained_in_tree("a: mode is 600, should be 644", Who::User));
     }
 }

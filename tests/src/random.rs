@@ -60,19 +60,17 @@ pub fn setup(who: Who) -> Vec<Op> {
         Op::Write { path: t("f1"), off: 3_000_000, len: 50, seed: 7 },
         Op::SetXattr { path: t("e/x1"), name: t("user.one"), value: t("1%002") },
         Op::SetXattr { path: t("a/b"), name: t("user.dir"), value: t("d") },
-        Op::SetXattr {
-            path: t("a/f2"),
-            name: t("system.posix_acl_access"),
-            value: escape(&xattr::acl_with_user(acl_user(who), 6)),
-        },
-        Op::SetXattr {
-            path: t("e/g"),
-            name: t("system.posix_acl_default"),
-            value: escape(&xattr::acl_with_user(acl_user(who), 4)),
-        },
         Op::Chmod { path: t("e/x1"), mode: 0o4755 },
     ]);
     if who == Who::Root {
+        // Without privilege the view shows no ACLs.
+        let acl = |path: &str, kind: &str, user, perm| Op::SetXattr {
+            path: t(path),
+            name: format!("system.posix_acl_{kind}"),
+            value: escape(&xattr::acl_with_user(user, perm)),
+        };
+        ops.push(acl("a/f2", "access", 7, 6));
+        ops.push(acl("e/g", "default", 8, 4));
         // Without privilege overlayfs has no index, so the names of one file come apart in the view.
         ops.push(Op::Link { from: t("d/h1"), to: t("d/h2") });
         ops.push(Op::Link { from: t("d/h1"), to: t("a/h3") });
@@ -180,11 +178,12 @@ fn op(r: &mut Random, seed: u8, who: Who) -> Op {
             Op::SetXattr { path, name, value: format!("v{seed}") }
         }
         33 => Op::RemoveXattr { path, name: (*r.one(&["user.one", "user.dir"])).to_owned() },
-        34 => match r.below(2) {
-            0 => Op::SetXattr {
+        34 => match (who, r.below(2)) {
+            (Who::User, _) => Op::Xattrs { path },
+            (_, 0) => Op::SetXattr {
                 path,
                 name: "system.posix_acl_access".into(),
-                value: escape(&xattr::acl_with_user(acl_user(who), 6)),
+                value: escape(&xattr::acl_with_user(9, 6)),
             },
             _ => Op::RemoveXattr { path, name: "system.posix_acl_access".into() },
         },
@@ -196,14 +195,6 @@ fn op(r: &mut Random, seed: u8, who: Who) -> Op {
             4 => Op::Xattrs { path },
             _ => Op::Fsync { path },
         },
-    }
-}
-
-/// Whom a random ACL names: an ordinary user's namespace knows nobody else.
-fn acl_user(who: Who) -> u32 {
-    match who {
-        Who::Root => 9,
-        Who::User => who.uid(),
     }
 }
 

@@ -241,6 +241,7 @@ fn what_a_further_group_permits_is_permitted_inside() {
 fn what_a_user_namespace_cannot_hold_fails_and_is_never_done_half() {
     // Natively each of these works; inside each may fail, but then nothing of it may be seen.
     let tries = [
+        "echo more >>default-acl/n",
         "echo more >>roots",
         "echo n >setgid/n",
         "chgrp 23456 mine",
@@ -251,7 +252,12 @@ fn what_a_user_namespace_cannot_hold_fails_and_is_never_done_half() {
     ];
     for script in tries {
         let scenario = Scenario::sh(script)
-            .setup("echo m >mine; echo w >write-only; chmod 200 write-only; mkdir lower; echo f >lower/f")
+            .setup("echo m >mine; echo w >write-only; chmod 200 write-only; mkdir lower default-acl; echo f >lower/f")
+            .setup_ops(vec![xattr_op(
+                "default-acl",
+                "system.posix_acl_default",
+                &xattr::acl_with_user(8, 4),
+            )])
             .then_by_root(
                 "echo r >roots; chmod 666 roots; mkdir -m 1777 sticky; mkdir setgid; chown 0:34567 setgid; chmod 2777 setgid",
             )
