@@ -57,24 +57,60 @@ pub(super) fn tell(reader: &Reader<'_>, walk: &mut Walk, gone: &mut Gone) -> Res
     Ok(())
 }
 
-/// Links, devices, FIFOs and sockets, which can bear no `user.*` attribute: one that covers its like
-/// was changed in place, as far as anyone can tell.
+/// Links, devices, FIFOs and sockets can bear no `user.*` attribute, so none of their copies is
+/// marked. One that covers its like was changed in place, as far as anyone can tell; one that is
+/// like one that is gone was renamed; a further name of a copy is a further name of its original.
 fn unmarkable(reader: &Reader<'_>, walk: &mut Walk, gone: &mut Gone) -> Result<()> {
-    for node in walk.nodes.iter_mut() {
-        let (Some(base), Some(host)) = (&node.base, node.host) else { continue };
-        let alike = node.fate == Fate::New
-            && !matches!(node.attrs.kind, FileKind::File | FileKind::Dir)
-            && node.attrs.kind == host.kind
-            && node.attrs.rdev == host.rdev
-            && (host.kind != FileKind::Symlink || same_target(reader, &node.rel, base)?);
-        if alike {
+    let mut known: HashMap<(u64, u64), Origin> = HashMap::new();
+    for covering in [true, false] {
+        for node in walk.nodes.iter_mut() {
+            let special = !matches!(node.attrs.kind, FileKind::File | FileKind::Dir);
+            if node.fate != Fate::New || !special {
+                continue;
+            }
+            let object = (node.attrs.id.dev, node.attrs.id.ino);
+            let origin = match (known.get(&object), &node.base, node.host) {
+                (Some(origin), ..) => Some(origin.clone()),
+                (None, Some(base), Some(host)) if covering => {
+                    let like = alike(reader, node, base, &host)?;
+                    like.then(|| Origin { attrs: host, path: base.clone() })
+                }
+                (None, ..) if !covering => removed_like(reader, node, gone, &known)?,
+                _ => None,
+            };
+            let Some(origin) = origin else { continue };
+            if let (Some(base), true) = (&node.base, covers(node, &origin)) {
+                gone.remove(base);
+                walk.hidden.retain(|(hidden, _)| hidden != base);
+            }
+            known.insert(object, origin.clone());
             node.fate = Fate::Copy;
-            node.origin = Some(Origin { attrs: host, path: base.clone() });
-            gone.remove(base);
-            walk.hidden.retain(|(hidden, _)| hidden != base);
+            node.origin = Some(origin);
         }
     }
     Ok(())
+}
+
+fn removed_like(
+    reader: &Reader<'_>,
+    node: &Node,
+    gone: &Gone,
+    known: &HashMap<(u64, u64), Origin>,
+) -> Result<Option<Origin>> {
+    for (path, attrs) in gone {
+        let taken = known.values().any(|origin| origin.attrs.id == attrs.id);
+        if !taken && renamed(attrs, &node.attrs) && alike(reader, node, path, attrs)? {
+            return Ok(Some(Origin { attrs: *attrs, path: path.clone() }));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether a shadow object and the stable one at `path` are of one type, device and target.
+fn alike(reader: &Reader<'_>, node: &Node, path: &Path, stable: &Attrs) -> Result<bool> {
+    Ok(node.attrs.kind == stable.kind
+        && node.attrs.rdev == stable.rdev
+        && (stable.kind != FileKind::Symlink || same_target(reader, &node.rel, path)?))
 }
 
 fn same_target(reader: &Reader<'_>, shadow: &Path, stable: &Path) -> Result<bool> {

@@ -500,6 +500,17 @@ fn a_users_view() {
         ("linked", |root| {
             fs::hard_link(root.join("file"), root.join("also")).unwrap();
             fs::hard_link(root.join("big"), root.join("zz")).unwrap();
+            fs::hard_link(root.join("link"), root.join("dir/a-link")).unwrap();
+        }),
+        ("symbolic link renamed", |root| {
+            fs::rename(root.join("link"), root.join("dir/link")).unwrap();
+        }),
+        ("symbolic link changed in place", |root| {
+            set_times(&root.join("link"), stamp(5, 6), stamp(7, 8));
+        }),
+        ("symbolic link to elsewhere", |root| {
+            fs::remove_file(root.join("link")).unwrap();
+            symlink("elsewhere", root.join("link")).unwrap();
         }),
     ];
     for (name, act) in cases {
