@@ -12,6 +12,7 @@ pub mod dcache;
 pub mod inode;
 pub mod irq;
 pub mod journal;
+pub mod layout;
 pub mod map;
 pub mod page;
 pub mod prio;

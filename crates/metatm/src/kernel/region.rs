@@ -11,6 +11,7 @@ use super::map::Map;
 use super::site::{Site, Treat};
 use crate::guest::Cx;
 use crate::mem::Addr;
+use crate::sync::cx::{Irq, Mode};
 
 /// Guest code's handle inside the kernel: instructions, and where things are.
 #[derive(Clone)]
@@ -51,15 +52,6 @@ impl<'a> Inside<'a> {
         });
         Self { k, site }
     }
-
-    fn done(&self) {
-        self.k.host(|m| {
-            let tx = m.thread().tx.is_some();
-            let r = m.stats.region(self.site.id());
-            r.entries += 1;
-            r.tx_entries += u64::from(tx);
-        });
-    }
 }
 
 impl Drop for Inside<'_> {
@@ -97,22 +89,32 @@ impl K {
             let was = self.enter(site, lock, treat, share).await;
             let inside = Inside::new(self, site);
             let r = body().await;
-            inside.done();
             drop(inside);
+            let in_tx = self.host(|m| m.thread().tx.is_some());
             self.leave(lock, treat, share, was).await;
+            self.host(|m| {
+                let region = m.stats.region(site.id());
+                region.entries += 1;
+                region.tx_entries += u64::from(in_tx);
+            });
             r
         })
         .await
+    }
+
+    /// Disables interrupts if the site wants that; the flag to restore then.
+    async fn irq_enter(&self, irq: Irq) -> Option<bool> {
+        match irq {
+            Irq::Leave => None,
+            Irq::Disable => Some(self.irq_flag(false).await),
+        }
     }
 
     async fn enter(&self, site: Site, lock: Addr, treat: Treat, share: Share) -> Option<bool> {
         let irq = site.irq();
         match treat {
             Treat::Lock => {
-                let was = match irq {
-                    crate::sync::cx::Irq::Leave => None,
-                    crate::sync::cx::Irq::Disable => Some(self.irq_flag(false).await),
-                };
+                let was = self.irq_enter(irq).await;
                 match share {
                     Share::Spin => self.spin_lock(lock).await,
                     Share::Read => self.read_lock(lock).await,
@@ -122,20 +124,14 @@ impl K {
             }
             Treat::Transaction => {
                 self.xbegin().await;
-                match irq {
-                    crate::sync::cx::Irq::Leave => None,
-                    crate::sync::cx::Irq::Disable => Some(self.irq_flag(false).await),
-                }
+                self.irq_enter(irq).await
             }
             Treat::Optimistic => {
                 let before = self.host(|m| m.thread().cx.len());
                 self.cx_optimistic(lock, irq).await;
                 self.host(|m| {
-                    let exclusive = m
-                        .thread()
-                        .cx
-                        .get(before)
-                        .is_some_and(|h| h.mode == crate::sync::cx::Mode::Exclusive);
+                    let exclusive =
+                        m.thread().cx.get(before).is_some_and(|h| h.mode == Mode::Exclusive);
                     if exclusive {
                         m.stats.region(site.id()).io_restarts += 1;
                     }

@@ -4,6 +4,7 @@
 //! They are part of the library because the report shows their outcome beside the paper's tables.
 
 mod checks;
+mod conflicts;
 mod counts;
 mod deadlock;
 mod table1;
@@ -16,7 +17,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use crate::bare::Bare;
-use crate::config::Config;
+use crate::config::{Backoff, Config};
 use crate::error::SimError;
 use crate::mem::Addr;
 use crate::stats::Stats;
@@ -54,10 +55,17 @@ pub type Outcome = std::result::Result<(), String>;
 
 /// All cases.
 pub fn all() -> Vec<Case> {
-    [table1::cases(), table2::cases(), table3::cases(), deadlock::cases(), checks::cases()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        table1::cases(),
+        conflicts::cases(),
+        table2::cases(),
+        table3::cases(),
+        deadlock::cases(),
+        checks::cases(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 /// First of the words that cases use; each has a line of its own.
@@ -120,6 +128,11 @@ fn run(cfg: &Config, program: Bare, look: &[Addr]) -> Result<(Stats, Vec<u32>), 
 /// The same, with the error as a message.
 fn ran(cfg: &Config, program: Bare, look: &[Addr]) -> Result<(Stats, Vec<u32>), String> {
     run(cfg, program, look).map_err(|e| e.to_string())
+}
+
+/// A machine on which restarts don't wait.
+fn quiet() -> Config {
+    Config { backoff: Backoff::None, ..Config::default() }
 }
 
 fn expect<T: PartialEq + std::fmt::Debug>(what: &str, found: T, wanted: T) -> Outcome {
