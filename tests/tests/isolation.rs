@@ -419,3 +419,53 @@ fn a_second_transaction_on_the_same_state_waits_and_says_for_whom() {
     assert_eq!(std::fs::read_to_string(scratch.inside().join("order")).unwrap(), "first\nsecond\n");
     assert_eq!(scratch.leftovers(), Vec::<String>::new());
 }
+
+#[test]
+fn no_update_is_lost_in_a_race_with_outside_writers() {
+    let _ = meeting!("", "", "", "");
+    let scratch = Scratch::new();
+    let tree = scratch.inside();
+    std::fs::write(tree.join("log"), "").unwrap();
+    std::fs::create_dir(tree.join("d")).unwrap();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let (outside, committed) = std::thread::scope(|threads| {
+        let outsider = threads.spawn(|| {
+            let mut written = Vec::new();
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                let name = format!("o{}", written.len());
+                let mut log =
+                    std::fs::OpenOptions::new().append(true).open(tree.join("log")).unwrap();
+                std::io::Write::write_all(&mut log, format!("{name}\n").as_bytes()).unwrap();
+                std::fs::write(tree.join("d").join(&name), &name).unwrap();
+                written.push(name);
+                // Often enough to be met, seldom enough to let a transaction through.
+                std::thread::sleep(std::time::Duration::from_millis(25));
+            }
+            written
+        });
+        let mut committed = Vec::new();
+        for n in 0..15 {
+            let script = format!("echo t{n} >>log; echo t{n} >d/t{n}");
+            let out = Txos::new(&scratch).sh(&["--retries", "3", "--nondurable"], &script);
+            match out.code() {
+                0 => committed.push(format!("t{n}")),
+                75 => {}
+                _ => panic!("{out}"),
+            }
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        (outsider.join().unwrap(), committed)
+    });
+    let log = std::fs::read_to_string(tree.join("log")).unwrap();
+    let mut lines: Vec<_> = log.lines().map(str::to_owned).collect();
+    let mut expected: Vec<_> = outside.iter().chain(&committed).cloned().collect();
+    lines.sort();
+    expected.sort();
+    println!("{} of 15 committed beside {} outside writes", committed.len(), outside.len());
+    assert_eq!(lines, expected);
+    for name in &expected {
+        let text = std::fs::read_to_string(tree.join("d").join(name)).unwrap_or_default();
+        assert_eq!(text.trim_end(), name);
+    }
+    assert_eq!(scratch.leftovers(), Vec::<String>::new());
+}
