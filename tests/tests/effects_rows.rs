@@ -137,9 +137,36 @@ fn system_v_and_posix_ipc_are_the_transactions_own() {
             || std::fs::read_to_string("/proc/sysvipc/msg").unwrap_or_default().lines().count();
         let before = count();
         let script = "ipcmk -Q >/dev/null && tail -n +2 /proc/sysvipc/msg | wc -l; echo x >/dev/shm/txos-row && cat /dev/shm/txos-row";
-        assert_eq!(txos.sh(&[], script).expect(0).stdout, "1\nx\n");
+        let out = txos.sh(&[], script);
+        assert_eq!(out.expect(0).stdout, "1\nx\n");
+        out.says(&["gone with the transaction", "message queue 0", "/dev/shm/txos-row"]);
         assert_eq!(count(), before, "a queue came out");
         assert!(!Path::new("/dev/shm/txos-row").exists());
+    });
+}
+
+#[test]
+fn log_messages_are_sent_by_a_commit_and_dropped_by_an_abort() {
+    if exec::find("logger").is_none() {
+        txos_tests::skip!("no logger(1)");
+    }
+    for_both(|scratch, txos| {
+        let json = scratch.base().join("report.json");
+        let script = "for i in 1 2 3; do logger -t row message-$i || exit 9; done; ";
+        for (end, code) in [("exit 0", 0), ("exit 5", 5)] {
+            let options = ["--json", json.to_str().unwrap()];
+            let out = txos.sh(&options, &format!("{script}{end}"));
+            out.expect(code);
+            let report = Report::read(&json);
+            let kept = report.0["effects"]["messages"].as_array().unwrap();
+            assert_eq!(kept.len(), 3, "{out}");
+            assert!(kept[2].as_str().unwrap().ends_with("row: message-3"), "{kept:?}");
+        }
+        // A host's log that is let through gets them at once.
+        if !Path::new("/dev/log").exists() {
+            let out = txos.sh(&["--allow", "/dev/log"], "true");
+            out.expect(125).says(&["/dev/log"]);
+        }
     });
 }
 

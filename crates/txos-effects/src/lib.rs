@@ -1,12 +1,13 @@
 //! Effects: what a transaction does that cannot be versioned, and how it is kept in hand.
 //!
 //! Files are versioned by the view; this crate takes care of the rest. What becomes of each system
-//! call stands in one [`table`]; four mechanisms, independent of one another, make it true:
+//! call stands in one [`table`]; five mechanisms, independent of one another, make it true:
 //!
 //! * [`filter`]: the system call filter, installed in the child that becomes the command.
 //! * [`supervisor`]: the thread in the manager that answers what the filter asks.
 //! * [`streams`]: standard input, output and error: recorded, held, or shown on a terminal.
 //! * [`services`]: requests to the service manager: recorded inside, made after commit.
+//! * [`syslog`]: messages to the system log: kept inside, sent after commit.
 //!
 //! # How a manager uses it
 //!
@@ -89,6 +90,7 @@ pub mod services;
 pub mod streams;
 pub mod supervisor;
 mod sys;
+pub mod syslog;
 pub mod table;
 
 pub use error::Error;

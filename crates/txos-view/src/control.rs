@@ -33,6 +33,13 @@ pub enum FromView {
     Ready,
     /// The listener of the system call filter (with its descriptor).
     Listener,
+    /// The socket of the view's system log (with its descriptor): take the messages.
+    Log,
+    /// What the last processes left in the view's own IPC namespace; it is gone with it.
+    Left {
+        /// Paths, and lines such as `message queue 5`.
+        names: Vec<String>,
+    },
     /// The command could not be executed.
     ExecFailed {
         /// The error number of `execve(2)`.

@@ -13,7 +13,7 @@ use rustix::{
 
 use crate::{
     BeforeExec, Channel, FromView, Result, ToView, ViewError, ViewSpec, command,
-    handover::Handover, mounts, sys,
+    handover::Handover, ipc, mounts, sys,
 };
 
 pub(crate) fn run(
@@ -44,6 +44,10 @@ pub(crate) fn run(
                 .ok_or_else(|| ViewError::Message("fork gave no pid".to_owned()))?;
             handover.pass_on(leader, channel)?;
             supervise(leader, channel, &children)?;
+            let names = ipc::left();
+            if !names.is_empty() {
+                channel.send(&FromView::Left { names }, None)?;
+            }
             channel.send(&FromView::Ended, None)
         }
     }

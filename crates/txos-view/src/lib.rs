@@ -33,6 +33,7 @@ mod enter;
 mod error;
 mod handover;
 mod init;
+mod ipc;
 mod layers;
 mod mounts;
 mod namespaces;

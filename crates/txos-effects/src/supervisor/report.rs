@@ -53,6 +53,12 @@ pub struct EffectsReport {
     /// Files whose locks were also taken outside, until the end.
     #[serde(default)]
     pub locked: Vec<String>,
+    /// Messages to the system log, which are sent after a commit.
+    #[serde(default)]
+    pub messages: Vec<String>,
+    /// Objects of System V and POSIX communication that were left, and are gone.
+    #[serde(default)]
+    pub left: Vec<String>,
     /// What went wrong in the supervisor itself.
     pub trouble: Vec<String>,
 }
@@ -105,9 +111,12 @@ impl EffectsReport {
     /// `ECONNREFUSED`, or were let through by `--allow PATH`. Looks at the stable tree, so it must be
     /// called outside the view.
     pub fn host_sockets(&self) -> impl Iterator<Item = &Contact> {
-        self.local.iter().filter(|contact| {
-            std::fs::metadata(&contact.address).is_ok_and(|status| status.file_type().is_socket())
-        })
+        self.local.iter().filter(|contact| contact.address != crate::syslog::LOG).filter(
+            |contact| {
+                std::fs::metadata(&contact.address)
+                    .is_ok_and(|status| status.file_type().is_socket())
+            },
+        )
     }
 
     /// Whether nothing outside was asked for.

@@ -1,15 +1,16 @@
 use std::{
     os::{
-        fd::{AsFd, OwnedFd},
+        fd::{AsFd, AsRawFd, OwnedFd},
         unix::fs::symlink,
     },
     path::Path,
 };
 
 use rustix::{
-    fs::{CWD, Mode, OFlags, openat},
+    fs::{AtFlags, CWD, Mode, OFlags, chmodat, openat},
     io::Errno,
     mount::{MountFlags, mount, mount_bind},
+    net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, socket_with},
     pty::{ptsname, unlockpt},
 };
 
@@ -73,6 +74,9 @@ pub(super) fn mount_devices(
     if !matches!(result, Ok(()) | Err(Errno::NODEV)) {
         result.map_err(|errno| ViewError::mount("mqueue", &queues, errno))?;
     }
+    if !spec.live.iter().any(|path| path == Path::new("/dev/log")) {
+        open_log(&dev, channel)?;
+    }
     let terminal = match spec.terminal.contains(&true) {
         true => Some(open_terminal(&pts, channel)?),
         false => None,
@@ -80,6 +84,20 @@ pub(super) fn mount_devices(
     // What a command made here would be lost without a word: so it cannot.
     remount_read_only(&dev, mount_flags(true, false, true))?;
     Ok(terminal)
+}
+
+/// The system log of the view: a socket whose messages the manager keeps until the commit.
+fn open_log(dev: &Path, channel: &Channel) -> Result<()> {
+    let failed = |errno| ViewError::step("make the view's /dev/log", errno);
+    let place = openat(CWD, dev, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        .map_err(failed)?;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
+        .map_err(failed)?;
+    // An address holds 108 bytes only, which the path of a state directory can exceed.
+    let short = format!("/proc/self/fd/{}/log", place.as_raw_fd());
+    bind(&socket, &SocketAddrUnix::new(short).map_err(failed)?).map_err(failed)?;
+    chmodat(&place, "log", Mode::from_raw_mode(0o666), AtFlags::empty()).map_err(failed)?;
+    channel.send(&FromView::Log, Some(socket.as_fd()))
 }
 
 /// A pair of terminal ends in the view's own devpts; the master goes to the manager.

@@ -24,6 +24,7 @@ use txos_effects::{
     Policy,
     streams::Streams,
     supervisor::{EffectsReport, Hooks, Locks, Supervisor},
+    syslog::Messages,
 };
 use txos_view::{Channel, DeviceGuard, FromView, ToView, ViewSpec};
 
@@ -119,6 +120,8 @@ struct Running {
     channel: Arc<Channel>,
     capture: Option<Capture>,
     supervisor: Option<Supervisor>,
+    messages: Option<Messages>,
+    left: Vec<String>,
     _guard: Option<DeviceGuard>,
 }
 
@@ -135,7 +138,9 @@ impl Attempt<'_> {
         // The death of `__enter` is the death of init, and so of every process of the view.
         let _ = running.child.kill();
         let reaped = running.child.wait();
-        let effects = running.supervisor.take().map(Supervisor::finish).unwrap_or_default();
+        let mut effects = running.supervisor.take().map(Supervisor::finish).unwrap_or_default();
+        effects.messages = running.messages.take().map(Messages::finish).unwrap_or_default();
+        effects.left = std::mem::take(&mut running.left);
         let captured = running.capture.take().map(Capture::stop);
         let cause = watched?;
         reaped.context("cannot wait for the view to end")?;
@@ -173,7 +178,15 @@ impl Attempt<'_> {
         }
         let channel = Arc::new(ours);
         listen(Arc::clone(&channel), self.number, self.sender.clone())?;
-        Ok(Running { child, channel, capture: None, supervisor: None, _guard: guard })
+        Ok(Running {
+            child,
+            channel,
+            capture: None,
+            supervisor: None,
+            messages: None,
+            left: Vec::new(),
+            _guard: guard,
+        })
     }
 
     /// Serves the view until something ends the attempt.
@@ -257,6 +270,8 @@ impl Attempt<'_> {
             }
             FromView::Terminal => self.streams.adopt_terminal(fd()?)?,
             FromView::Stdin => self.streams.adopt_stdin(fd()?),
+            FromView::Log => running.messages = Some(Messages::take(fd()?)?),
+            FromView::Left { names } => running.left.clone_from(names),
             FromView::Listener => {
                 let hooks = self.hooks();
                 let policy = self.policy.clone();

@@ -9,6 +9,7 @@ use txos_core::{Conflict, Workset};
 use txos_effects::{
     services::{ServiceOutcome, read_requests, run_deferred},
     streams::Outcome as StreamsOutcome,
+    syslog,
 };
 use txos_host::Tree;
 use txos_store::{
@@ -172,6 +173,13 @@ impl Transaction {
         }
         if let Some(reason) = &committed.unfinished {
             say(format!("committed, but not cleaned up: {reason} (`txos recover` does it)"));
+        }
+        syslog::deliver(&self.report.effects.messages);
+        if !self.report.effects.left.is_empty() {
+            let left = printable(&self.report.effects.left.join(", "));
+            let line = format!("gone with the transaction, since it cannot be published: {left}");
+            say(&line);
+            self.report.notes.push(line);
         }
         tell_services(&services);
         self.report.services = services;

@@ -1,6 +1,6 @@
 use anyhow::Result;
 use txos_core::TxId;
-use txos_effects::services::run_deferred;
+use txos_effects::{services::run_deferred, syslog};
 use txos_store::{NoDomain, Outcome, StoreError};
 
 use crate::{
@@ -49,6 +49,7 @@ pub fn run(args: Args) -> Result<Exit> {
             for kept in &committed.kept {
                 say(manager::told(kept));
             }
+            syslog::deliver(&kept.report.effects.messages);
             tell_services(&run_deferred(&requests));
             say(format!(
                 "transaction {} is committed: {}",

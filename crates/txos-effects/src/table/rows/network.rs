@@ -55,6 +55,12 @@ const PEER: &[Case] = &[
         "134 and a line instead of a plain ECONNREFUSED, unless --allow net.",
     ),
     when(
+        "/dev/log",
+        Deferred,
+        "Messages to the system log are kept, sent in order after the commit, and dropped by an \
+         abort.",
+    ),
+    when(
         "a local socket of an outsider",
         Flag,
         "ECONNREFUSED inside, and the report names it; --allow PATH lets it through. Abstract \
