@@ -5,10 +5,12 @@ use std::{
     os::unix::fs::{PermissionsExt, lchown},
     path::{Path, PathBuf},
     thread,
+    time::Duration,
 };
 
 use rustix::{
     fs::{AtFlags, CWD, Timespec, Timestamps, XattrFlags, utimensat},
+    io::Errno,
     mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_change, unmount},
     thread::UnshareFlags,
 };
@@ -127,7 +129,7 @@ impl World {
             let data = CString::new(options).unwrap();
             mount("overlay", &view, "overlay", MountFlags::empty(), Some(&*data)).unwrap();
             act(&view);
-            unmount(&view, UnmountFlags::empty()).unwrap();
+            unmount_patiently(&view);
         });
         if self.options.0 == USER.0 {
             forget_origins(&layer.upper);
@@ -163,6 +165,17 @@ impl World {
         assert_eq!(fs::read_dir(self.state.path().join("tx")).unwrap().count(), 0);
         shown
     }
+}
+
+/// A program that another test has just forked may hold a copy of a descriptor for a moment.
+fn unmount_patiently(view: &Path) {
+    for _ in 0..200 {
+        match unmount(view, UnmountFlags::empty()) {
+            Err(Errno::BUSY) => thread::sleep(Duration::from_millis(10)),
+            other => return other.unwrap(),
+        }
+    }
+    panic!("{} stays busy", view.display());
 }
 
 /// Over a FUSE in a user namespace the overlay notes no file handles.
