@@ -204,7 +204,8 @@ fn observe(op: &Op) -> Answer {
         Op::Stat { path: p } => stat(&path(p)),
         Op::ReadLink { path: p } => Ok(escape(rfs::readlink(path(p), Vec::new())?.as_bytes())),
         Op::Xattrs { path: p } => {
-            let all = xattr::read_all(&path(p))?;
+            let mut all = xattr::read_all(&path(p))?;
+            all.retain(|name, _| !xattr::is_mark(name));
             let shown: Vec<_> =
                 all.iter().map(|(n, v)| format!("{}={}", escape(n), escape(v))).collect();
             Ok(format!("{{{}}}", shown.join(",")))

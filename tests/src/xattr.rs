@@ -29,7 +29,13 @@ pub fn read_all(path: &Path) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, Errno> {
 
 /// Whether overlayfs made this attribute for itself.
 pub fn is_overlay(name: &[u8]) -> bool {
-    name.starts_with(b"trusted.overlay.") || name.starts_with(b"user.overlay.")
+    name.starts_with(b"trusted.overlay.") || name.starts_with(b"user.overlay.") || is_mark(name)
+}
+
+/// Whether this is the name of a copy's original, which an ordinary user's view shows on files that
+/// the transaction has changed (a known difference); it never gets into the live tree.
+pub fn is_mark(name: &[u8]) -> bool {
+    name == b"user.txos.origin"
 }
 
 /// A POSIX ACL as the kernel stores it: owner `rwx`, user `uid` with `perm`, group and mask `r-x`,

@@ -49,15 +49,11 @@ impl Mirror {
     }
 
     /// Whether overlayfs is copying up a regular file in a view where it cannot note from which
-    /// object: then it gets that as an attribute among the others, which it copies. Only for files
-    /// with several names, of whose copies the store cannot tell otherwise what they are: a
-    /// program can see the attribute on the copy.
+    /// object: then it gets that as an attribute among the others, which it copies. A program
+    /// can see it on the copy; it never gets out of the view.
     fn names_origin(&self, node: NodeId, caller: u32) -> Result<bool, Errno> {
         let attrs = self.first_attrs(node)?;
-        Ok(self.mark_origins
-            && attrs.kind == FileKind::File
-            && attrs.nlink > 1
-            && !self.callers.reads_xattrs(caller))
+        Ok(self.mark_origins && attrs.kind == FileKind::File && !self.callers.reads_xattrs(caller))
     }
 
     /// The attributes of an object, the same as were read first.
