@@ -8,14 +8,17 @@ pub struct Litmus {}
 
 impl Litmus {
     /// Runs all; false if one failed.
-    pub fn run(self) -> bool {
+    ///
+    /// # Errors
+    /// The outcome cannot be printed.
+    pub fn run(self) -> anyhow::Result<bool> {
         let run = LitmusRun::run();
         for (case, outcome) in &run.0 {
-            match outcome {
-                Ok(()) => println!("ok    {:?}: {}: {}", case.table, case.name, case.claim),
-                Err(e) => println!("FAIL  {:?}: {}: {e}", case.table, case.name),
-            }
+            super::say(&match outcome {
+                Ok(()) => format!("ok    {:?}: {}: {}\n", case.table, case.name, case.claim),
+                Err(e) => format!("FAIL  {:?}: {}: {e}\n", case.table, case.name),
+            })?;
         }
-        run.failures() == 0
+        Ok(run.failures() == 0)
     }
 }

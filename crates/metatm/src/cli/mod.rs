@@ -5,6 +5,8 @@ mod reproduce;
 mod run;
 mod speed;
 
+use std::io::{ErrorKind, Write};
+
 use clap::{Parser, Subcommand};
 
 /// A deterministic multi-processor simulator with hardware transactional memory.
@@ -34,8 +36,16 @@ enum Verb {
 pub fn run(args: Args) -> anyhow::Result<bool> {
     match args.verb {
         Verb::Run(v) => v.run(),
-        Verb::Litmus(v) => Ok(v.run()),
+        Verb::Litmus(v) => v.run(),
         Verb::Speed(v) => v.run(),
         Verb::Reproduce(v) => v.run(),
+    }
+}
+
+/// Prints `text`; a reader that has gone away (`| head`) is no error.
+fn say(text: &str) -> anyhow::Result<()> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(()),
+        other => Ok(other?),
     }
 }

@@ -44,12 +44,12 @@ impl Reproduce {
         })?;
         report.write(&self.out)?;
         let held = report.claims.iter().filter(|c| c.holds).count();
-        println!(
-            "{held} of {} comparisons agree; {} written in {:.0} s",
+        super::say(&format!(
+            "{held} of {} comparisons agree; {} written in {:.0} s\n",
             report.claims.len(),
             self.out.join("report.html").display(),
             start.elapsed().as_secs_f64()
-        );
+        ))?;
         Ok(report.litmus_failures == 0)
     }
 }

@@ -1,5 +1,6 @@
 //! `metatm run`: one workload, one machine, one seed.
 
+use std::fmt::Write;
 use std::time::Instant;
 
 use metatm::Config;
@@ -45,72 +46,92 @@ impl Run {
         settings(&mut cfg, &self.set)?;
         let start = Instant::now();
         let stats = workload.run(&cfg)?;
-        print(&stats, start.elapsed().as_secs_f64());
+        super::say(&counters(&stats, start.elapsed().as_secs_f64()))?;
         if self.regions {
-            regions(&stats);
+            super::say(&regions(&stats))?;
         }
         Ok(true)
     }
 }
 
-fn print(s: &Stats, seconds: f64) {
+fn counters(s: &Stats, seconds: f64) -> String {
+    let mut out = String::new();
     let total: u64 = s.cycles.iter().sum();
     let share = |n: u64, of: u64| 100.0 * n as f64 / of.max(1) as f64;
-    println!("cycles          {:>14}", s.end);
-    println!(
+    let _ = writeln!(out, "cycles          {:>14}", s.end);
+    let _ = writeln!(
+        out,
         "instructions    {:>14}  {:.1} M/s simulated, {:.1} M references/s",
         s.instrs,
         s.instrs as f64 / seconds / 1e6,
         s.refs as f64 / seconds / 1e6
     );
-    println!("host seconds    {seconds:>14.2}");
+    let _ = writeln!(out, "host seconds    {seconds:>14.2}");
     for (name, c) in ["user", "sys", "irq", "iowait", "idle"].iter().zip(s.cycles) {
-        println!("{name:<15} {:>13.2}%", share(c, total));
+        let _ = writeln!(out, "{name:<15} {:>13.2}%", share(c, total));
     }
-    println!("acquires        {:>14}", s.acquires);
-    println!("test and set    {:>14}", s.test_and_set);
-    println!("tests           {:>14}", s.tests);
-    println!("commits         {:>14}  {} in interrupts", s.commits, s.commits_irq);
-    println!(
+    let _ = writeln!(
+        out,
+        "misses          {:>14}  L1 data, {} L1 code, {} on the bus",
+        s.l1d_misses, s.l1i_misses, s.bus
+    );
+    let _ = writeln!(out, "acquires        {:>14}", s.acquires);
+    let _ = writeln!(out, "test and set    {:>14}", s.test_and_set);
+    let _ = writeln!(out, "tests           {:>14}", s.tests);
+    let _ = writeln!(out, "commits         {:>14}  {} in interrupts", s.commits, s.commits_irq);
+    let _ = writeln!(
+        out,
         "restarts        {:>14}  {:?}, at most {}",
         s.all_restarts(),
         s.restarts,
         s.most_restarts
     );
-    println!("judged          {:>14}  {} inverted, {} forced", s.judged, s.inversions, s.forced);
-    println!("asymmetric      {:>14}", s.asymmetric);
-    println!("overflows       {:>14}", s.overflows);
-    println!(
+    let _ = writeln!(
+        out,
+        "judged          {:>14}  {} inverted, {} forced",
+        s.judged, s.inversions, s.forced
+    );
+    let _ = writeln!(out, "asymmetric      {:>14}", s.asymmetric);
+    let _ = writeln!(out, "overflows       {:>14}", s.overflows);
+    let _ = writeln!(
+        out,
         "a transaction   {:>14.1}  instructions, {:.1} cycles",
         s.commit_instrs as f64 / s.commits.max(1) as f64,
         s.commit_cycles as f64 / s.commits.max(1) as f64
     );
-    println!(
+    let _ = writeln!(
+        out,
         "synchronization {:>13.2}%  of kernel time; acquiring {:.2}, restarts {:.2}, overflow {:.2}",
         share(s.sync_cycles(), s.kernel()),
         share(s.acquire_cycles, s.kernel()),
         share(s.restart_cycles(), s.kernel()),
         share(s.virt_cycles, s.kernel())
     );
-    println!(
+    let _ = writeln!(
+        out,
         "I/O             {:>14}  {} cancelled, mean depth {:.2}",
         s.io,
         s.io_cancelled,
         s.io_depth as f64 / s.io_cancelled.max(1) as f64
     );
-    println!(
+    let _ = writeln!(
+        out,
         "switches        {:>14}  {} interrupts, {} system calls, {} descheduled",
         s.switches, s.interrupts, s.syscalls, s.descheduled
     );
+    out
 }
 
-fn regions(s: &Stats) {
-    println!(
+fn regions(s: &Stats) -> String {
+    let mut out = String::new();
+    let _ = writeln!(
+        out,
         "{:<26} {:>9} {:>9} {:>5} {:>7} {:>7}",
         "region", "entries", "in tx", "most", "io", "restart"
     );
     for (i, r) in s.regions.iter().enumerate().filter(|(_, r)| r.entries > 0) {
-        println!(
+        let _ = writeln!(
+            out,
             "{:<26} {:>9} {:>9} {:>5} {:>7} {:>7}",
             Site::name_of(i),
             r.entries,
@@ -120,4 +141,5 @@ fn regions(s: &Stats) {
             r.io_restarts
         );
     }
+    out
 }

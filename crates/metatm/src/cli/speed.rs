@@ -45,7 +45,7 @@ impl Speed {
     /// A run failed.
     pub fn run(self) -> anyhow::Result<bool> {
         anyhow::ensure!((1..=10_000).contains(&self.millions), "--millions: 1 to 10000");
-        println!("processors  instructions/s  references/s   seconds");
+        super::say("processors  instructions/s  references/s   seconds\n")?;
         for cpus in [1, 4, 16, 32] {
             let steps = self.millions * 1_000_000 / 81 / cpus;
             let mut program = Bare::new();
@@ -62,11 +62,11 @@ impl Speed {
             };
             let (s, _) = program.run(&Config::default(), free, &[])?;
             let seconds = start.elapsed().as_secs_f64();
-            println!(
-                "{cpus:>10} {:>13.1} M {:>11.1} M {seconds:>9.2}",
+            super::say(&format!(
+                "{cpus:>10} {:>13.1} M {:>11.1} M {seconds:>9.2}\n",
                 s.instrs as f64 / seconds / 1e6,
                 s.refs as f64 / seconds / 1e6
-            );
+            ))?;
         }
         Ok(true)
     }

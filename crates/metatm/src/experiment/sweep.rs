@@ -38,6 +38,8 @@ pub struct Swept {
     pub key: &'static str,
     /// Its value.
     pub value: &'static str,
+    /// The workload on which it was varied.
+    pub workload: Workload,
     /// Synchronization in percent of kernel time under locks.
     pub locks_sync: f64,
     /// Change of synchronization time from locks to the subsystem kernel, in percent.
@@ -48,8 +50,15 @@ pub struct Swept {
     pub cx_restarts: f64,
 }
 
-/// Workload on which constants are swept.
-pub const WORKLOAD: Workload = Workload::Mab;
+/// The workload in which constant `key` matters: the one with overflows, the one with most I/O
+/// under locks, else one in between.
+fn workload_for(key: &str) -> Workload {
+    match key {
+        "virt_cost" | "overflow" => Workload::Bonnie,
+        "io_restart" | "xcas" | "spinner_yields" => Workload::Config,
+        _ => Workload::Mab,
+    }
+}
 
 /// Runs the sweeps at 16 processors.
 ///
@@ -67,15 +76,18 @@ pub fn run(effort: Effort) -> Result<Vec<Swept>> {
     let mut jobs = Vec::new();
     for (key, value) in &points {
         for kernel in [KernelKind::Locks, KernelKind::Ss, KernelKind::Cx] {
-            let scale = effort.scale.min(50);
+            let workload = workload_for(key);
+            // bonnie++ overflows in directories of the standard size only.
+            let most = if workload == Workload::Bonnie { 100 } else { 50 };
+            let scale = effort.scale.min(most);
             let mut cfg = Config { kernel, scale, perturb: 5, ..Config::default() };
             if *key == "overflow" && kernel != KernelKind::Cx {
                 // A naked transaction cannot fall back to a lock.
-                jobs.push(Job { workload: WORKLOAD, cfg });
+                jobs.push(Job { workload, cfg });
                 continue;
             }
             cfg.set(key, value)?;
-            jobs.push(Job { workload: WORKLOAD, cfg });
+            jobs.push(Job { workload, cfg });
         }
     }
     let stats = run_all(&jobs, effort.threads, &|_| {})?;
@@ -87,6 +99,7 @@ fn swept(p: &(&'static str, &'static str), locks: &Stats, ss: &Stats, cx: &Stats
     Swept {
         key: p.0,
         value: p.1,
+        workload: workload_for(p.0),
         locks_sync: percent(locks.sync_cycles(), locks.kernel()),
         ss_sync_change: change(locks.sync_cycles(), ss.sync_cycles()),
         cx_kernel_change: change(locks.kernel(), cx.kernel()),

@@ -1,6 +1,6 @@
 //! Processes: fork, exec, page faults, exit, wait.
 
-use super::map::{TREE_PAGES, inode, task};
+use super::map::{TREE_PAGES, task};
 use super::prio::NORMAL;
 use super::region::K;
 use super::sched::QUANTUM;
@@ -179,12 +179,5 @@ impl K {
             self.fetch_add(me + task::EXITED, 1u32.wrapping_neg()).await;
         })
         .await;
-    }
-
-    /// The inode of an entry that is pinned.
-    pub async fn inode_of(&self, d: Addr) -> Addr {
-        let i = self.d_inode(d).await;
-        self.load(i + inode::COUNT).await;
-        i
     }
 }

@@ -65,10 +65,8 @@ impl Sim {
         // Guards inside the futures look at the machine when they are dropped.
         self.stacks.iter_mut().for_each(|stack| while stack.pop().is_some() {});
         outcome?;
-        let mut m = self.machine.borrow_mut();
+        let m = self.machine.borrow();
         m.caches.audit()?;
-        let last = m.keys.iter().filter(|k| **k != u64::MAX).max().map_or(0, |k| k >> KEY_SHIFT);
-        m.stats.end = m.stats.end.max(last);
         program.audit(&m).map_err(|what| SimError::Value { cycle: m.stats.end, what })?;
         Ok(m.stats.clone())
     }

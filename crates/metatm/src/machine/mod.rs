@@ -106,7 +106,7 @@ pub struct Thread {
 /// A processor's key: clock, then number, so that keys never tie.
 pub(crate) const KEY_SHIFT: u32 = 6;
 
-/// Lowest address that [`Machine::heap_start`] leaves to guests; below are code and stacks.
+/// Bytes of a kernel stack, and of one nesting level of an interrupt stack.
 const STACK_BYTES: u32 = 1024;
 
 /// All simulated state.
@@ -147,7 +147,7 @@ pub struct Machine {
     heap: Addr,
 }
 
-/// Bytes of simulated code.
+/// Bytes of simulated code, from address 0; stacks follow, then what guests allocate.
 pub const CODE_BYTES: u32 = 512 << 10;
 
 impl Machine {

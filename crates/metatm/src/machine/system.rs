@@ -174,6 +174,7 @@ impl Machine {
     /// Switches the machine off: the run has ended well.
     pub fn power_off(&mut self) {
         self.off = true;
+        self.stats.end = self.now();
         self.horizon = 0;
     }
 }

@@ -76,22 +76,31 @@ fn figure4(suite: &Suite) -> Vec<Claim> {
     let mut out = Vec::new();
     let linux = grid(|p| p.kernel = KernelKind::Locks);
     let (low, high) = paper::SYNC_RANGE;
+    let bonnie = Point::plain(Workload::Bonnie, 16, KernelKind::Locks);
+    let top = suite.mean(bonnie, sync);
+    out.push(Claim {
+        source: "figure 4",
+        what: "synchronization of bonnie++ under Linux, 16 CPUs, % of kernel time".into(),
+        paper: format!("{high:.0}, the top of the range"),
+        measured: format!("{top:.1}"),
+        basis: Basis::Calibrated,
+        holds: (top.value - high).abs() <= 2.0,
+        why: "the scale differs from that of the calibration",
+    });
     for cpus in CPUS {
-        let at: Vec<f64> =
-            linux.iter().filter(|p| p.cpus == cpus).map(|p| suite.mean(*p, sync).value).collect();
+        let others = linux.iter().filter(|p| p.cpus == cpus && **p != bonnie);
+        let at: Vec<f64> = others.map(|p| suite.mean(*p, sync).value).collect();
         let (least, most) = at.iter().fold((f64::MAX, 0.0f64), |(l, m), v| (l.min(*v), m.max(*v)));
+        let which = if cpus == 16 { "the other workloads" } else { "all workloads" };
         out.push(Claim {
             source: "figure 4",
-            what: format!(
-                "synchronization under Linux, {cpus} CPUs, % of kernel time (holds from half the \
-                 least to 1.3 times the most)"
-            ),
+            what: format!("the same, {which}, {cpus} CPUs"),
             paper: format!("{low:.0} to {high:.0}"),
             measured: format!("{least:.1} to {most:.1}"),
-            basis: if cpus == 16 { Basis::Calibrated } else { Basis::Predicted },
-            holds: least >= low * 0.5 && most <= high * 1.3,
-            why: "the models' think time does not grow with processors, and a saturated test-and-set \
-                  lock collapses harder than the paper's runs, which are longer and less synchronous",
+            basis: Basis::Predicted,
+            holds: least >= low && most <= high,
+            why: "a saturated test-and-set lock collapses harder than in the paper's runs, which are \
+                  longer and less synchronous; all but bonnie++ are near the range",
         });
     }
     let whys = [
@@ -112,7 +121,6 @@ fn figure4(suite: &Suite) -> Vec<Claim> {
             why: whys[i],
         });
     }
-    let bonnie = Point::plain(Workload::Bonnie, 16, KernelKind::Locks);
     let ss = Point { kernel: KernelKind::Ss, ..bonnie };
     let grows = suite.change(bonnie, ss, |s| s.sync_cycles() as f64);
     out.push(Claim {

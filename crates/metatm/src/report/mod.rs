@@ -194,7 +194,8 @@ fn save(path: &Path, text: &str) -> Result<()> {
 const INTRO: &str = "Each run is execution-driven, deterministic for its seed, and was checked for \
 isolation, values (the kernel's own invariants) and progress; a run that fails a check ends the \
 reproduction without a report. Intervals are 95 % over runs that differ only in perturbed bus \
-latencies. The workloads are synthetic models of the paper's programs and their amounts are scaled \
+latencies; where an average over workloads is given, its interval is over the workloads. The \
+workloads are synthetic models of the paper's programs and their amounts are scaled \
 down, so for the application rows only signs and ranks are compared. One constant, the length of \
 the kernel's paths outside of its critical regions, was calibrated, on one row: synchronization of \
 bonnie++ at 16 processors under Linux lies at the top of figure 4's range of 1 to 14 %. Everything \

@@ -6,7 +6,7 @@ use crate::config::{Config, KernelKind};
 use crate::experiment::Effort;
 use crate::experiment::stat::{Mean, mean};
 use crate::experiment::suite::{CPUS, Point, Suite, percent};
-use crate::experiment::sweep::{self, Swept};
+use crate::experiment::sweep::Swept;
 use crate::htm::status::Reason;
 use crate::kernel::site::{Class, Site};
 use crate::litmus::Table as Kind;
@@ -238,6 +238,7 @@ pub(super) fn sweeps(swept: &[Swept], effort: Effort) -> Section {
     let mut t = Table::new(&[
         "constant",
         "value",
+        "workload",
         "sync under Linux",
         "sync change SS",
         "kernel time change CX",
@@ -247,6 +248,7 @@ pub(super) fn sweeps(swept: &[Swept], effort: Effort) -> Section {
         t.row([
             s.key.to_owned(),
             s.value.to_owned(),
+            s.workload.name().to_owned(),
             format!("{:.1} %", s.locks_sync),
             format!("{:+.0} %", s.ss_sync_change),
             format!("{:+.1} %", s.cx_kernel_change),
@@ -259,11 +261,10 @@ pub(super) fn sweeps(swept: &[Swept], effort: Effort) -> Section {
     Section {
         title: "Sensitivity".into(),
         text: format!(
-            "Constants that the paper leaves open, one at a time, {} at 16 processors, one run \
-             for each value, {} of each constant's values. Defaults: c2c {}, upgrade {}, work {}, backoff base {} and cap {}, \
+            "Constants that the paper leaves open, one at a time, at 16 processors, one run for \
+             each value, {} of each constant's values. Defaults: c2c {}, upgrade {}, work {}, backoff base {} and cap {}, \
              fallback {}, abort {}, virtualization {}. The change of synchronization time by \
              TxLinux-SS is {spread:.0} % on average and {worst:+.0} % in the worst case.",
-            sweep::WORKLOAD.name(),
             if effort.full_sweep { "all" } else { "the extremes" },
             d.c2c,
             d.upgrade,

@@ -82,7 +82,7 @@ impl Script for Configure {
         Box::pin(async move {
             let mut rng = stream(self.seed ^ 77, n);
             let owner = n / 1000;
-            let inode = k.inode_of(self.cc).await;
+            let inode = k.d_inode(self.cc).await;
             k.exec(p, inode).await;
             for _ in 0..3 {
                 let header = HEADERS + rng.below(NR_HEADERS);

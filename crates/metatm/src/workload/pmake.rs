@@ -85,7 +85,7 @@ impl Script for Pmake {
     fn child<'a>(&'a self, k: &'a K, n: u32, p: &'a mut Process) -> Work<'a> {
         Box::pin(async move {
             let mut rng = stream(self.seed, n);
-            let inode = k.inode_of(self.cc).await;
+            let inode = k.d_inode(self.cc).await;
             k.exec(p, inode).await;
             if let Some(f) = k.open(&[SRC, 200 + n % SOURCES]).await {
                 k.read(f, 2, true).await;
