@@ -78,6 +78,50 @@ fn a_server_outside_is_refused_with_the_flag_named_and_let_through_by_it() {
 }
 
 #[test]
+fn a_host_that_is_allowed_by_name_is_reached_and_no_other() {
+    for_both(|scratch, txos| {
+        let servers =
+            [TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap()];
+        let [port, other] = [&servers[0], &servers[1]].map(|s| s.local_addr().unwrap().port());
+        let client = |port| {
+            format!(
+                "perl -MSocket -e 'socket(my $s, PF_INET, SOCK_STREAM, 0) or die; \
+                 connect($s, pack_sockaddr_in({port}, inet_aton(\"127.0.0.1\"))) or exit($! + 0); \
+                 sysread $s, my $x, 9; print $x; exit 0'"
+            )
+        };
+        let json = scratch.base().join("report.json");
+        let allow = format!("net:127.0.0.1:{port}");
+        let options = ["--allow", &allow, "--json", json.to_str().unwrap()];
+        let serve = std::thread::spawn(move || {
+            servers[0].accept().unwrap().0.write_all(b"hello").unwrap();
+            servers
+        });
+        let out = txos.sh(&options, &format!("{}; {}; echo $?", client(port), client(other)));
+        assert_eq!(out.expect(0).stdout, "hello134\n");
+        out.says(&[&other.to_string(), "--allow net"]);
+        assert!(Report::read(&json).mentions(&format!("127.0.0.1:{port}")));
+        let servers = serve.join().unwrap();
+        // A socket that does not block, and a program that waits for it by poll.
+        if exec::find("curl").is_some() {
+            let serve = std::thread::spawn(move || {
+                let (mut socket, _) = servers[0].accept().unwrap();
+                let mut space = [0; 512];
+                let _ = socket.read(&mut space).unwrap();
+                socket.write_all(b"HTTP/1.0 200 OK\r\n\r\nbody").unwrap();
+            });
+            let script = format!("curl -sS http://127.0.0.1:{port}/");
+            assert_eq!(txos.sh(&options, &script).expect(0).stdout, "body");
+            serve.join().unwrap();
+        }
+        // Nobody there: the error is the network's.
+        let out = txos.sh(&options, &format!("{}; echo $?", client(port)));
+        assert_eq!(out.expect(0).stdout, "111\n");
+        txos.sh(&["--allow", "net:no-such-host.invalid"], "true").expect(125);
+    });
+}
+
+#[test]
 fn datagrams_to_the_world_are_refused_and_none_leaves() {
     for_both(|_, txos| {
         let outsider = UdpSocket::bind("127.0.0.1:0").unwrap();

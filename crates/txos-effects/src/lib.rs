@@ -17,7 +17,7 @@
 //! # fn spawn(_: [std::process::Stdio; 3], _: ChildPlan, _: Policy, _: UnixStream) {}
 //! # fn wait() -> bool { true }
 //! # fn main() -> Result<(), Error> {
-//! let policy = Policy { on_unsupported: OnUnsupported::Error, allow_net: false };
+//! let policy = Policy::default();
 //! let spec = StreamsSpec {
 //!     output: OutputMode::Auto,
 //!     retries: true,
@@ -95,4 +95,4 @@ pub mod table;
 
 pub use error::Error;
 pub use handover::{recv_fd, send_fd};
-pub use policy::{ENOTXSUPPORT, OnUnsupported, Policy};
+pub use policy::{ENOTXSUPPORT, Host, OnUnsupported, Policy};

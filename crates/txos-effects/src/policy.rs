@@ -1,6 +1,7 @@
 //! What a transaction may do that cannot be isolated: the user's choice, as data.
 
 use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
 
 /// The error of a call that a transaction cannot isolate or roll back (`ENOTXSUPPORT`).
 ///
@@ -30,4 +31,16 @@ pub struct Policy {
     pub on_unsupported: OnUnsupported,
     /// `--allow net`: sockets of every family go through, and what was contacted is reported.
     pub allow_net: bool,
+    /// `--allow net:HOST[:PORT]`: connections to these are let through, and reported.
+    #[serde(default)]
+    pub allow_hosts: Vec<Host>,
+}
+
+/// A host that members may connect to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Host {
+    /// Its address.
+    pub ip: IpAddr,
+    /// Its port, or `None` for all.
+    pub port: Option<u16>,
 }

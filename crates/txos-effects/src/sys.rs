@@ -106,6 +106,29 @@ pub fn notif_send(listener: BorrowedFd<'_>, id: u64, answer: Answer) -> rustix::
     }
 }
 
+/// Puts `ours` in place of the caller's descriptor `theirs`. `ENOENT` when the caller has gone.
+/// Source: seccomp_unotify(2), `SECCOMP_IOCTL_NOTIF_ADDFD`, Linux 5.9.
+pub fn notif_put_fd(
+    listener: BorrowedFd<'_>,
+    id: u64,
+    ours: BorrowedFd<'_>,
+    theirs: i32,
+    close_on_exec: bool,
+) -> rustix::io::Result<()> {
+    const PUT_FD: Opcode = libc::SECCOMP_IOCTL_NOTIF_ADDFD as Opcode;
+    let request = libc::seccomp_notif_addfd {
+        id,
+        flags: libc::SECCOMP_ADDFD_FLAG_SETFD as u32,
+        srcfd: ours.as_raw_fd() as u32,
+        newfd: theirs as u32,
+        newfd_flags: if close_on_exec { libc::O_CLOEXEC as u32 } else { 0 },
+    };
+    // SAFETY: the opcode's argument is a `seccomp_notif_addfd` that outlives the call.
+    unsafe {
+        ioctl::ioctl(listener, ioctl::Setter::<PUT_FD, libc::seccomp_notif_addfd>::new(request))
+    }
+}
+
 /// Whether the request still waits, so that what was read from its maker's memory was really its.
 pub fn notif_valid(listener: BorrowedFd<'_>, id: u64) -> bool {
     // SAFETY: the opcode's argument is a pointer to a `u64` that outlives the call.

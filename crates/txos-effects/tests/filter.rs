@@ -303,7 +303,7 @@ fn the_clock_can_be_read_but_not_set() {
 
 #[test]
 fn allow_makes_the_call_and_warns() {
-    let policy = Policy { on_unsupported: OnUnsupported::Allow, allow_net: false };
+    let policy = Policy { on_unsupported: OnUnsupported::Allow, ..Policy::default() };
     let seen = under(policy, || {
         // Fails in the kernel itself: there is no such operation.
         call(libc::SYS_keyctl, with(&[u64::MAX]))
@@ -316,7 +316,7 @@ fn allow_makes_the_call_and_warns() {
 
 #[test]
 fn abort_tells_the_manager_and_never_makes_the_call() {
-    let policy = Policy { on_unsupported: OnUnsupported::Abort, allow_net: false };
+    let policy = Policy { on_unsupported: OnUnsupported::Abort, ..Policy::default() };
     let seen = under(policy, || call(libc::SYS_mount, [0; 6]));
     assert_eq!((seen.value, seen.aborts), (REFUSED, 1));
     assert!(seen.notices[0].starts_with("aborting: mount("), "{:?}", seen.notices);

@@ -33,15 +33,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
-use std::thread;
 use std::time::Duration;
 
 /// Size of `struct flock` on 64-bit machines.
 const RECORD: usize = size_of::<libc::flock>();
-/// Threads that may wait for locks at a time; who comes later gets `ENOLCK`.
-const MAX_WAITERS: usize = 64;
 /// Time between two tries: the first, and the longest.
 const FIRST_TRY: Duration = Duration::from_millis(1);
 const LAST_TRY: Duration = Duration::from_millis(20);
@@ -208,24 +204,10 @@ impl Shared {
 
     /// Tries again in a thread of its own, until the lock is there or nobody wants it any more.
     fn wait_for(self: &Arc<Self>, request: Request<'_>, stable: Stable, wanted: Wanted) {
-        if self.waiters.fetch_add(1, Ordering::Relaxed) >= MAX_WAITERS {
-            self.waiters.fetch_sub(1, Ordering::Relaxed);
-            return request.answer(Answer::Errno(libc::ENOLCK));
-        }
-        let shared = Arc::clone(self);
-        let call = request.defer();
-        let wait = move || {
-            let request = Request::new(shared.listener.as_fd(), call);
+        self.answer_later(request, "txos-lock", move |shared, call| {
             let target = Target::new(shared.listener.as_fd(), call);
-            let answer = shared.try_until(&stable, wanted, &target);
-            request.answer(answer);
-            shared.waiters.fetch_sub(1, Ordering::Relaxed);
-        };
-        let started = thread::Builder::new().name("txos-lock".to_owned()).spawn(wait);
-        if started.is_err() {
-            self.waiters.fetch_sub(1, Ordering::Relaxed);
-            Request::new(self.listener.as_fd(), call).answer(Answer::Errno(libc::ENOLCK));
-        }
+            shared.try_until(&stable, wanted, &target)
+        });
     }
 
     fn try_until(&self, stable: &Stable, wanted: Wanted, target: &Target<'_>) -> Answer {
@@ -234,7 +216,7 @@ impl Shared {
             let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(pause.subsec_nanos()) };
             let mut stop = [PollFd::new(&self.stop, PollFlags::IN)];
             let stopped = !matches!(poll(&mut stop, Some(&timeout)), Ok(0));
-            if stopped || !target.waits() || has_signal(target.pid()) {
+            if stopped || !target.waits() || target.has_signal() {
                 return Answer::Errno(libc::EINTR);
             }
             match self.take(stable, wanted) {
@@ -316,17 +298,6 @@ fn tell(target: &Target<'_>, address: u64, exclusive: bool, range: Range) -> Ans
         Ok(()) => Answer::Value(0),
         Err(_) => Answer::Errno(libc::EFAULT),
     }
-}
-
-/// Whether a signal that the thread handles waits for it. Source: proc_pid_status(5).
-fn has_signal(pid: u32) -> bool {
-    let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let mask = |name: &str| {
-        let field = text.lines().find_map(|line| line.strip_prefix(name));
-        field.and_then(|value| u64::from_str_radix(value.trim(), 16).ok()).unwrap_or(0)
-    };
-    let pending = mask("SigPnd:") | mask("ShdPnd:");
-    pending & mask("SigCgt:") & !mask("SigBlk:") != 0
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@
 mod describe;
 mod locks;
 mod network;
+mod reach;
 mod report;
 mod target;
 
@@ -32,13 +33,16 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use std::fmt;
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use target::{Peer, Target};
 
 /// `ADJ_OFFSET_SS_READ`: the one mode of adjtimex(2) besides 0 that changes nothing.
 const ADJ_OFFSET_SS_READ: u32 = 0xa001;
+
+/// Threads that may answer later at a time; a call that comes then gets `ENOLCK`.
+const MAX_WAITERS: usize = 64;
 
 /// What the manager wants to hear of.
 pub struct Hooks {
@@ -76,7 +80,7 @@ struct Shared {
     turn: Mutex<()>,
     collected: Mutex<Collector>,
     members: network::Members,
-    /// Threads that wait for a lock outside.
+    /// Threads that answer a call later.
     waiters: AtomicUsize,
 }
 
@@ -220,8 +224,32 @@ impl Shared {
         }
     }
 
+    /// Has a call answered by a thread of its own, because that can take long.
+    fn answer_later<F>(self: &Arc<Self>, request: Request<'_>, name: &str, answer: F)
+    where
+        F: FnOnce(&Arc<Shared>, Notified) -> Answer + Send + 'static,
+    {
+        if self.waiters.fetch_add(1, Ordering::Relaxed) >= MAX_WAITERS {
+            self.waiters.fetch_sub(1, Ordering::Relaxed);
+            return request.answer(Answer::Errno(libc::ENOLCK));
+        }
+        let shared = Arc::clone(self);
+        let call = request.defer();
+        let work = move || {
+            // Answered by its drop, should the answer never come.
+            let request = Request::new(shared.listener.as_fd(), call);
+            let answer = answer(&shared, call);
+            request.answer(answer);
+            shared.waiters.fetch_sub(1, Ordering::Relaxed);
+        };
+        if thread::Builder::new().name(name.to_owned()).spawn(work).is_err() {
+            self.waiters.fetch_sub(1, Ordering::Relaxed);
+            Request::new(self.listener.as_fd(), call).answer(Answer::Errno(libc::ENOLCK));
+        }
+    }
+
     /// Lets a call go on that stays inside, or is allowed out; refuses it else.
-    fn contact(&self, request: Request<'_>, call: &str, target: &Target<'_>) {
+    fn contact(self: &Arc<Self>, request: Request<'_>, call: &str, target: &Target<'_>) {
         for peer in target.peers(call) {
             match peer {
                 Peer::Net(address) if self.policy.allow_net => {
@@ -229,6 +257,10 @@ impl Shared {
                 }
                 Peer::Net(address) => {
                     if let Some(detail) = self.members.outside(address, target.pid()) {
+                        let allowed = reach::is_allowed(&self.policy.allow_hosts, address);
+                        if allowed && call == "connect" {
+                            return self.reach(request, address);
+                        }
                         return self.refuse(request, Class::Network, call, detail, target);
                     }
                 }

@@ -47,6 +47,17 @@ impl<'a> Target<'a> {
         sys::notif_valid(self.listener, self.call.id)
     }
 
+    /// Whether a signal that the thread handles waits for it. Source: proc_pid_status(5).
+    pub(super) fn has_signal(&self) -> bool {
+        let text = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap_or_default();
+        let mask = |name: &str| {
+            let field = text.lines().find_map(|line| line.strip_prefix(name));
+            field.and_then(|value| u64::from_str_radix(value.trim(), 16).ok()).unwrap_or(0)
+        };
+        let pending = mask("SigPnd:") | mask("ShdPnd:");
+        pending & mask("SigCgt:") & !mask("SigBlk:") != 0
+    }
+
     /// Where the call goes: connect(2), sendto(2), sendmsg(2), sendmmsg(2).
     pub(super) fn peers(&self, call: &str) -> Vec<Peer> {
         let args = self.call.args;

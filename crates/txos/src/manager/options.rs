@@ -1,7 +1,7 @@
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::ValueEnum;
-use txos_effects::{OnUnsupported, streams::OutputMode};
+use txos_effects::{Host, OnUnsupported, streams::OutputMode};
 
 use super::{ReportFile, limits::Limits};
 
@@ -46,6 +46,8 @@ pub struct Options {
     pub relax: Vec<PathBuf>,
     /// Whether the network is let through.
     pub allow_net: bool,
+    /// Hosts that may be connected to.
+    pub allow_hosts: Vec<Host>,
     /// What a call does that cannot be isolated.
     pub on_unsupported: OnUnsupported,
     /// When output appears.

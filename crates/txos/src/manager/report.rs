@@ -90,7 +90,7 @@ impl Report {
             relaxed_below: options.relax.iter().map(|path| lossy(path.as_os_str())).collect(),
             workset_bytes: 0,
             live: options.live.iter().map(|path| lossy(path.as_os_str())).collect(),
-            network: options.allow_net,
+            network: options.allow_net || !options.allow_hosts.is_empty(),
             effects: Default::default(),
             services: Vec::new(),
             stream_errors: Vec::new(),

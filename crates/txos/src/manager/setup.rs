@@ -75,7 +75,11 @@ impl Transaction {
 
     /// What the system call filter lets through.
     pub(super) fn policy(&self) -> Policy {
-        Policy { on_unsupported: self.options.on_unsupported, allow_net: self.options.allow_net }
+        Policy {
+            on_unsupported: self.options.on_unsupported,
+            allow_net: self.options.allow_net,
+            allow_hosts: self.options.allow_hosts.clone(),
+        }
     }
 
     /// What is captured, and how.

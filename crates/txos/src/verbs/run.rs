@@ -1,13 +1,14 @@
 use std::{
     ffi::OsString,
     fs::OpenOptions,
+    net::{IpAddr, ToSocketAddrs},
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
-use txos_effects::OnUnsupported;
+use txos_effects::{Host, OnUnsupported};
 
 use crate::{
     cli::{absolute, duration, size},
@@ -56,7 +57,8 @@ pub struct Args {
     #[arg(long, value_name = "PATH")]
     relax: Vec<PathBuf>,
 
-    /// Let the network (`net`) or a socket, device or other path through (may be repeated)
+    /// Let the network (`net`), a host (`net:HOST[:PORT]`), or a socket, device or other path through
+    /// (may be repeated)
     #[arg(long, value_name = "net|PATH")]
     allow: Vec<PathBuf>,
 
@@ -159,7 +161,15 @@ pub fn run(args: Args) -> Result<Exit> {
     };
     let mut live = paths(args.live, "--live")?;
     let allow_net = args.allow.iter().any(net);
-    live.extend(paths(args.allow.into_iter().filter(|path| !net(path)).collect(), "--allow")?);
+    let mut allow_hosts = Vec::new();
+    let mut allow_paths = Vec::new();
+    for path in args.allow.into_iter().filter(|path| !net(path)) {
+        match path.to_str().and_then(|text| text.strip_prefix("net:")) {
+            Some(host) => allow_hosts.extend(hosts(host)?),
+            None => allow_paths.push(path),
+        }
+    }
+    live.extend(paths(allow_paths, "--allow")?);
     for log in args.exempt_log {
         live.push(exempt_log(&log).with_context(|| format!("--exempt-log {}", log.display()))?);
     }
@@ -172,6 +182,7 @@ pub fn run(args: Args) -> Result<Exit> {
         live,
         relax: relax.context("option --relax")?,
         allow_net,
+        allow_hosts,
         on_unsupported: match args.on_unsupported {
             Unsupported::Error => OnUnsupported::Error,
             Unsupported::Abort => OnUnsupported::Abort,
@@ -195,6 +206,20 @@ pub fn run(args: Args) -> Result<Exit> {
         quiet: args.quiet,
         command: args.command,
     })
+}
+
+/// The addresses of `HOST` or `HOST:PORT`; an IPv6 address with a port stands in brackets.
+fn hosts(text: &str) -> Result<Vec<Host>> {
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, port)) if text.parse::<IpAddr>().is_err() => {
+            let port = port.parse().with_context(|| format!("--allow net:{text}: the port"))?;
+            (host.trim_matches(['[', ']']), Some(port))
+        }
+        _ => (text, None),
+    };
+    let found = (host, port.unwrap_or(0)).to_socket_addrs();
+    let found = found.with_context(|| format!("--allow net:{text}: no address of {host}"))?;
+    Ok(found.map(|address| Host { ip: address.ip(), port }).collect())
 }
 
 /// A log outside of the transaction: made if it is absent, and let through by its own name.

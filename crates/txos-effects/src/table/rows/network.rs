@@ -55,6 +55,13 @@ const PEER: &[Case] = &[
         "134 and a line instead of a plain ECONNREFUSED, unless --allow net.",
     ),
     when(
+        "connect to what --allow net:HOST[:PORT] names",
+        Flag,
+        "Connected outside in the caller's place, as a new socket under the same descriptor \
+         (options set before are not kept; it returns when the connection is there); not undone \
+         by an abort, and reported.",
+    ),
+    when(
         "/dev/log",
         Deferred,
         "Messages to the system log are kept, sent in order after the commit, and dropped by an \
