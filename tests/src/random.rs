@@ -177,7 +177,12 @@ fn op(r: &mut Random, seed: u8, who: Who) -> Op {
             let name = (*r.one(&["user.one", "user.two", "user.dir"])).to_owned();
             Op::SetXattr { path, name, value: format!("v{seed}") }
         }
-        33 => Op::RemoveXattr { path, name: (*r.one(&["user.one", "user.dir"])).to_owned() },
+        // Half of them where the set-up has put one, or hardly any would find something to remove.
+        33 => match r.below(4) {
+            0 => Op::RemoveXattr { path: "e/x1".to_owned(), name: "user.one".to_owned() },
+            1 => Op::RemoveXattr { path: "a/b".to_owned(), name: "user.dir".to_owned() },
+            _ => Op::RemoveXattr { path, name: (*r.one(&["user.one", "user.dir"])).to_owned() },
+        },
         34 => match (who, r.below(2)) {
             (Who::User, _) => Op::Xattrs { path },
             (_, 0) => Op::SetXattr {
