@@ -1,7 +1,7 @@
 use std::ops::Range;
 
 /// Shown for a user or group that has no number inside: the kernel takes it for "nobody known".
-const UNMAPPED: u32 = u32::MAX;
+pub(crate) const UNMAPPED: u32 = u32::MAX;
 
 /// How user or group ids of the stable system are numbered inside the view
 /// (`user_namespaces(7)`, `/proc/PID/uid_map`).

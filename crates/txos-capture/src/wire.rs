@@ -5,6 +5,7 @@ use txos_core::{Attrs, FileKind, NodeId};
 
 use crate::{
     IdMap,
+    idmap::UNMAPPED,
     proto::{NodeReply, WireAttr},
 };
 
@@ -20,6 +21,8 @@ pub const WHITEOUT_STAND_IN: u64 = 0xffff_ffff;
 pub(crate) struct Wire {
     pub(crate) uids: IdMap,
     pub(crate) gids: IdMap,
+    /// The server's own groups, outside.
+    pub(crate) groups: Vec<u32>,
 }
 
 impl Wire {
@@ -32,13 +35,27 @@ impl Wire {
             blocks: attrs.blocks,
             seconds: times.map(|time| time.sec),
             nanos: times.map(|time| time.nsec),
-            mode: attrs.kind.mode_bits() | attrs.perm,
+            mode: attrs.kind.mode_bits() | self.perm(attrs),
             nlink: attrs.nlink,
             uid: self.uids.inside(attrs.uid),
             gid: self.gids.inside(attrs.gid),
             rdev: wire_rdev(attrs.kind, attrs.rdev),
         };
         NodeReply { node: node.raw(), attr }
+    }
+
+    /// The permission bits. A user namespace maps none of its user's further groups, so the kernel
+    /// would check the bits of the others where those of the group apply: the others are shown
+    /// with the group's. An object like that belongs to someone unmapped, so it can't be copied up,
+    /// and the bits go nowhere.
+    fn perm(&self, attrs: &Attrs) -> u32 {
+        let nobody =
+            self.uids.inside(attrs.uid) == UNMAPPED && self.gids.inside(attrs.gid) == UNMAPPED;
+        if nobody && self.groups.contains(&attrs.gid) {
+            (attrs.perm & !0o7) | (attrs.perm >> 3 & 0o7)
+        } else {
+            attrs.perm
+        }
     }
 }
 
@@ -71,6 +88,22 @@ mod tests {
         assert_eq!(wire_rdev(FileKind::CharDevice, makedev(1, 3)), 0x103);
         assert_eq!(wire_rdev(FileKind::BlockDevice, makedev(8, 0x101)), 0x10_0801);
         assert_eq!(wire_rdev(FileKind::File, 0), 0);
+    }
+
+    #[test]
+    fn a_further_group_of_the_user_has_the_groups_bits() {
+        let map = || IdMap::parse("1000 1000 1\n").unwrap();
+        let wire = Wire { uids: map(), gids: map(), groups: vec![1000, 44] };
+        let perm = |uid, gid, perm| {
+            let file = tempfile::tempfile().unwrap();
+            let attrs = txos_host::attrs_of(&file).unwrap();
+            wire.perm(&Attrs { uid, gid, perm, ..attrs })
+        };
+        assert_eq!(perm(0, 44, 0o640), 0o644);
+        assert_eq!(perm(0, 44, 0o4604), 0o4600);
+        assert_eq!(perm(0, 45, 0o640), 0o640);
+        assert_eq!(perm(1000, 44, 0o640), 0o640);
+        assert_eq!(perm(0, 1000, 0o640), 0o640);
     }
 
     #[test]

@@ -100,7 +100,7 @@ impl Mirror {
             listings: Mutex::new(Lru::new(LISTINGS)),
             recording: AtomicBool::new(false),
             doom: Doom::new(spec.on_doom),
-            wire: Wire { uids: spec.uids, gids: spec.gids },
+            wire: Wire { uids: spec.uids, gids: spec.gids, groups: own_groups() },
             callers,
             mark_origins: spec.mark_origins,
             requests: Counters::default(),
@@ -199,4 +199,10 @@ impl Mirror {
         let device = workset.device_index(attrs.id.dev).unwrap_or_default();
         Ok(self.wire.node(node, device, &attrs))
     }
+}
+
+/// The groups whose permissions this process has; none where the kernel does not say.
+fn own_groups() -> Vec<u32> {
+    let groups = rustix::process::getgroups().unwrap_or_default();
+    groups.into_iter().map(|group| group.as_raw()).collect()
 }
