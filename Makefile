@@ -35,7 +35,7 @@ demo: build ## install a real Debian package inside `txos run`: fail, commit, co
 test: ## build, then run the whole test suite
 	@scripts/setup build test
 	cargo build --release --locked -p txos
-	cargo test --workspace --locked
+	cargo test --workspace --locked --no-fail-fast
 
 build: ## build target/release/txos
 	@scripts/setup build
