@@ -6,7 +6,7 @@ cd "$(dirname "$0")"
 root=$(cd ../.. && pwd)
 target=${CARGO_TARGET_DIR:-$root/target}
 out=$root/docs/olf
-ms=100 repeats=5 quick=
+ms=60 repeats=5 quick=
 if [ "${1:-}" = --quick ]; then
     ms=20 repeats=1 quick=--quick
     shift

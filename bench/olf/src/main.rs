@@ -46,7 +46,7 @@ fn main() -> ExitCode {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let quick = args.contains(&"--quick");
     let pace = Pace {
-        time: Duration::from_millis(if quick { 20 } else { 100 }),
+        time: Duration::from_millis(if quick { 20 } else { 60 }),
         repeats: if quick { 1 } else { 5 },
     };
     match args[..] {

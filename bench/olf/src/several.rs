@@ -135,7 +135,7 @@ pub fn run(report: &mut Report, pace: Pace) {
     for (experiment, contenders) in experiments {
         for threads in THREADS {
             for (name, f) in contenders {
-                let ns = clock::median(pace, |time| f(threads, time));
+                let ns = clock::best(pace, |time| f(threads, time));
                 report.add(experiment, "Rust", name, threads, ns);
             }
         }

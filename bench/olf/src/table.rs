@@ -48,7 +48,7 @@ pub fn run(report: &mut Report, pace: Pace) {
         for threads in THREADS {
             let experiment = format!("list {write}");
             let mut row = |name: &str, f: fn(usize, u64, Duration) -> f64| {
-                let ns = clock::median(pace, |time| f(threads, write, time));
+                let ns = clock::best(pace, |time| f(threads, write, time));
                 report.add(&experiment, "Rust", name, threads, ns);
             };
             row("olf", measure::<olf_set::OlfSet>);
