@@ -8,7 +8,7 @@ use super::tables::{COUNTERS6, cut, from_syscalls, nesting, waste};
 use super::{Basis, Claim, LitmusRun};
 use crate::config::{KernelKind, SchedKind};
 use crate::experiment::stat::{Mean, mean, spearman};
-use crate::experiment::suite::{CPUS, PIPELINE_CPUS, Point, Suite};
+use crate::experiment::suite::{CPUS, PIPELINE_CPUS, Point, Suite, percent};
 use crate::htm::policy::Policy;
 use crate::htm::status::Reason;
 use crate::litmus::Counts;
@@ -341,11 +341,11 @@ fn priorities(suite: &Suite) -> Vec<Claim> {
         suite.all().filter(|(p, _)| p.policy == Policy::OsPrio).map(|(_, s)| s).collect();
     let inversions: u64 = os_prio.iter().map(|s| s.inversions + s.policy_inversions).sum();
     let judged: u64 = os_prio.iter().map(|s| s.judged).sum();
-    let policy = |w| -> u64 {
-        let p = |cpus| Point::plain(w, cpus, KernelKind::Ss);
-        CPUS.iter().flat_map(|c| suite.at(p(*c))).map(|s| s.policy_inversions).sum()
-    };
-    let policies: u64 = Workload::TABLE5.iter().map(|w| policy(*w)).sum();
+    let plain = |w| CPUS.map(|c| Point::plain(w, c, KernelKind::Ss));
+    let runs = || Workload::TABLE5.into_iter().flat_map(plain).flat_map(|p| suite.at(p));
+    let policies: u64 = runs().map(|s| s.policy_inversions).sum();
+    let conflicts: u64 = runs().map(|s| s.judged + s.forced).sum();
+    let policy = percent(policies, conflicts);
     let mut out = vec![
         Claim {
             source: "figure 7",
@@ -367,12 +367,12 @@ fn priorities(suite: &Suite) -> Vec<Claim> {
         },
         Claim {
             source: "figure 7",
-            what: "policy inversion under SizeMatters exists and is rare".into(),
+            what: "policy inversion under SizeMatters exists and is rare: below 1 %".into(),
             paper: "0.01 to 0.02 %, two workloads".into(),
-            measured: format!("{policies} conflicts"),
+            measured: format!("{policy:.2} % of conflicts"),
             basis: Basis::Predicted,
-            holds: policies > 0,
-            why: "the one real-time thread met no conflict at this scale",
+            holds: policies > 0 && policy < 1.0,
+            why: "one real-time thread wakes every three ticks, which is more or less than theirs did",
         },
     ];
     for (i, sched) in [SchedKind::Default, SchedKind::Aware].into_iter().enumerate() {
@@ -410,11 +410,11 @@ fn scheduling(suite: &Suite) -> Vec<Claim> {
     let mut out = vec![
         Claim {
             source: "figure 8",
-            what: "restart cycles, average, % of all time: below 1.5".into(),
+            what: "restart cycles, average, % of all time".into(),
             paper: format!("< {:.0}", paper::RESTART_BOUND),
             measured: format!("{share:.2}"),
             basis: Basis::Predicted,
-            holds: share < paper::RESTART_BOUND * 1.5,
+            holds: share < paper::RESTART_BOUND,
             why: "bonnie++ and mab contend more here than in the paper",
         },
         Claim {

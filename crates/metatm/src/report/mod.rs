@@ -193,8 +193,8 @@ fn save(path: &Path, text: &str) -> Result<()> {
 /// Heading and introduction common to both formats.
 const INTRO: &str = "Each run is execution-driven, deterministic for its seed, and was checked for \
 isolation, values (the kernel's own invariants) and progress; a run that fails a check ends the \
-reproduction without a report. Intervals are 95 % over runs that differ only in perturbed bus \
-latencies; where an average over workloads is given, its interval is over the workloads. The \
+reproduction without a report. Intervals are 95 % over runs of the same work that differ in the \
+machine's chance alone (perturbed bus latencies, and so backoff); where an average over workloads is given, its interval is over the workloads. The \
 workloads are synthetic models of the paper's programs and their amounts are scaled \
 down, so for the application rows only signs and ranks are compared. One constant, the length of \
 the kernel's paths outside of its critical regions, was calibrated, on one row: synchronization of \
