@@ -174,16 +174,6 @@ const FCNTL: &[Case] = &[
     case(&[Test::Is(1, libc::F_OFD_GETLK as u32)], LOCK),
 ];
 
-/// `MSG_NOSIGNAL | MSG_CONFIRM | MSG_DONTROUTE`: the flags by which the child sends the listener away.
-/// Nobody answers yet, so that message must not be asked about. No program sends with just these; one
-/// that did would miss the line about its call, and nothing else (see the invariants above).
-pub const HANDOVER_FLAGS: u32 =
-    (libc::MSG_NOSIGNAL | libc::MSG_CONFIRM | libc::MSG_DONTROUTE) as u32;
-
-/// sendmsg(2): where it goes stands in memory.
-const SENDMSG: &[Case] =
-    &[case(&[Test::Is(2, HANDOVER_FLAGS)], Action::Allow), case(&[], Action::Ask(Ask::Contact))];
-
 /// The table.
 pub const RULES: &[Rule] = &[
     // Calls that are common and mostly go through: their arguments decide.
@@ -203,7 +193,8 @@ pub const RULES: &[Rule] = &[
     rule("clone", &[case(&[Test::Bits(0, NEW_NAMESPACE)], refuse(Class::Namespace))]),
     rule("sendto", &[case(&[Test::Given(4)], Action::Ask(Ask::Contact))]),
     always!("connect", Action::Ask(Ask::Contact)),
-    rule("sendmsg", SENDMSG),
+    // Where these go stands in memory.
+    always!("sendmsg", Action::Ask(Ask::Contact)),
     always!("sendmmsg", Action::Ask(Ask::Contact)),
     always!("flock", LOCK),
     rule("socket", SOCKET),
