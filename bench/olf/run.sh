@@ -6,16 +6,17 @@ cd "$(dirname "$0")"
 root=$(cd ../.. && pwd)
 target=${CARGO_TARGET_DIR:-$root/target}
 out=$root/docs/olf
+parts=$target/olf-bench/parts
 ms=60 repeats=5 quick=
 if [ "${1:-}" = --quick ]; then
     ms=20 repeats=1 quick=--quick
     shift
 fi
-mkdir -p "$out/parts" "$target/olf-bench"
+mkdir -p "$out" "$parts"
 
 rust() {
     cargo build -q --release -p olf-bench
-    "$target/release/olf-bench" "$1" $quick | tee "$out/parts/$1.csv"
+    "$target/release/olf-bench" "$1" $quick | tee "$parts/$1.csv"
 }
 table() { rust table; }
 several() { rust several; }
@@ -24,21 +25,21 @@ c() {
     cargo build -q --release -p olf-capi
     cc -std=gnu11 -O2 -Wall -Wextra -pthread -I "$root/crates/olf/capi/include" \
         -o "$target/olf-bench/bench" c/bench.c "$target/release/libolf_c.a" -ldl -lm
-    "$target/olf-bench/bench" $ms $repeats | tee "$out/parts/c.csv"
+    "$target/olf-bench/bench" $ms $repeats | tee "$parts/c.csv"
 }
 
 java() {
     (cd "$root/bindings/java-olf" && mvn -q -B compile)
     classes=$root/bindings/java-olf/target/classes
     javac -cp "$classes" -d "$target/olf-bench" java/Bench.java
-    command java -cp "$classes:$target/olf-bench" Bench $ms $repeats | tee "$out/parts/java.csv"
+    command java -cp "$classes:$target/olf-bench" Bench $ms $repeats | tee "$parts/java.csv"
 }
 
 report() {
     {
         echo "experiment,language,implementation,threads,ns"
         for part in table c java several; do
-            test ! -f "$out/parts/$part.csv" || cat "$out/parts/$part.csv"
+            test ! -f "$parts/$part.csv" || cat "$parts/$part.csv"
         done
     } >"$out/results.csv"
     cargo build -q --release -p olf-bench
