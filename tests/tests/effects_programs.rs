@@ -56,6 +56,63 @@ fn python_makes_a_virtual_environment() {
 }
 
 #[test]
+fn pip_installs_from_an_index_that_a_member_serves() {
+    needs!("python3");
+    let script = r#"
+        python3 -m venv v || exit 77
+        mkdir -p simple/demo && python3 -c '
+import zipfile
+info = "demo-1.0.dist-info/"
+with zipfile.ZipFile("simple/demo/demo-1.0-py3-none-any.whl", "w") as z:
+    z.writestr("demo.py", "value = 42\n")
+    z.writestr(info + "METADATA", "Metadata-Version: 2.1\nName: demo\nVersion: 1.0\n")
+    z.writestr(info + "WHEEL", "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+    z.writestr(info + "RECORD", "demo.py,,\n")
+'
+        python3 -m http.server 8713 --bind 127.0.0.1 >/dev/null 2>&1 & server=$!
+        for i in $(seq 20); do
+            v/bin/pip install -q --disable-pip-version-check --retries 0 --index-url http://127.0.0.1:8713/simple demo 2>pip && break
+            sleep 0.2
+        done
+        kill $server
+        v/bin/python -c 'import demo; print(demo.value)'"#;
+    for_one(Who::User, |scratch, txos| {
+        let out = txos.sh(&[], script);
+        if out.code() == 77 {
+            skip!("this python3 makes no virtual environments: {}", out.stderr);
+        }
+        assert_eq!(out.expect(0).stdout, "42\n");
+        assert!(scratch.inside().join("v/bin/pip").exists());
+    });
+}
+
+#[test]
+fn a_data_base_server_is_made_started_used_and_stopped() {
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let bins = versions.map(|version| version.path().join("bin"));
+    let Some(bin) = bins.into_iter().find(|bin| bin.join("initdb").exists()) else {
+        skip!("no PostgreSQL in /usr/lib/postgresql");
+    };
+    let script = format!(
+        r#"B={}
+        $B/initdb -D $PWD/db -A trust -U bench >init.log 2>&1 || {{ cat init.log >&2; exit 3; }}
+        $B/pg_ctl -D $PWD/db -o "-k /tmp -c listen_addresses=127.0.0.1 -p 54987" -w -l log start >/dev/null || {{ cat log >&2; exit 4; }}
+        $B/pgbench -i -q -s 1 -h /tmp -p 54987 -U bench postgres 2>/dev/null
+        $B/pgbench -c 2 -t 20 -h 127.0.0.1 -p 54987 -U bench postgres 2>/dev/null | grep -c 'processed: 40/40'
+        $B/pg_ctl -D $PWD/db -m fast stop >/dev/null"#,
+        bin.display()
+    );
+    needs!("setpriv");
+    // The server refuses to run as root, and as a user who is not in the data base of users.
+    for_one(Who::Root, |scratch, txos| {
+        std::fs::write(scratch.inside().join("run"), &script).unwrap();
+        let nobody = "chmod 777 . && setpriv --reuid 65534 --regid 65534 --clear-groups sh run";
+        assert_eq!(txos.sh(&[], nobody).expect(0).stdout, "1\n");
+        assert!(scratch.inside().join("db/PG_VERSION").exists());
+    });
+}
+
+#[test]
 fn python_shares_memory_and_runs_pools() {
     needs!("python3");
     let script = "python3 -c '
