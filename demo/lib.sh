@@ -46,6 +46,18 @@ measure() {
     return "$status"
 }
 
+# plain_dpkg ARG…: dpkg outside of any transaction, as soon as nobody else holds its lock; sets took
+# for the attempt that went through.
+plain_dpkg() {
+    local tries
+    for ((tries = 0; tries < 60; tries++)); do
+        measure dpkg "$@" >"$tmp/plain.err" 2>&1 && return
+        grep -q "lock" "$tmp/plain.err" || break
+        sleep 1
+    done
+    fail "plain dpkg $*"
+}
+
 median() { printf '%s\n' "$@" | sort -n | sed -n "$((($# + 1) / 2))p"; }
 ratio() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.2f", a / (b > 0 ? b : 1) }'; }
 
