@@ -115,12 +115,18 @@ impl Scenario {
     /// With every difference, if not.
     #[track_caller]
     pub fn check(&self) {
-        if let Some(why) = self.who.impossible() {
+        if let Some(why) = self.impossible() {
             println!("Skip: {why}");
             return;
         }
         let found = self.differences();
         assert!(found.is_empty(), "\n{}\n", found.join("\n"));
+    }
+
+    /// Why the scenario can't be performed here, if so.
+    pub fn impossible(&self) -> Option<&'static str> {
+        let foreign = !am_root() && !self.after_setup.is_empty();
+        self.who.impossible().or(foreign.then_some("the set-up needs root"))
     }
 
     /// The same for root and for an ordinary user.

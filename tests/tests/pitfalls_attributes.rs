@@ -262,7 +262,7 @@ fn what_a_user_namespace_cannot_hold_fails_and_is_never_done_half() {
                 "echo r >roots; chmod 666 roots; mkdir -m 1777 sticky; mkdir setgid; chown 0:34567 setgid; chmod 2777 setgid",
             )
             .by(Who::User);
-        if let Some(why) = Who::User.impossible() {
+        if let Some(why) = scenario.impossible() {
             println!("Skip: {why}");
             return;
         }
