@@ -43,7 +43,9 @@ impl DeviceGuard {
             mount.fs_type == "cgroup" && mount.super_options.iter().any(|o| o == "devices")
         })?;
         let own = own_cgroup(&fs::read_to_string("/proc/self/cgroup").ok()?)?;
-        let path = controller.point.join(own.strip_prefix("/").ok()?).join(name);
+        let parent = controller.point.join(own.strip_prefix("/").ok()?);
+        sweep_groups(&parent);
+        let path = parent.join(name);
         fs::create_dir(&path).ok()?;
         let guard = DeviceGuard { path };
         fs::write(guard.path.join("devices.deny"), "a").ok()?;
@@ -84,6 +86,18 @@ impl Drop for DeviceGuard {
                 }
                 _ => return,
             }
+        }
+    }
+}
+
+/// Removes the groups `txos-PID` below `parent` whose txos was killed before it could remove them. One
+/// that still holds processes stays: the kernel refuses.
+pub fn sweep_groups(parent: &Path) {
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let pid = name.to_str().and_then(|name| name.strip_prefix("txos-")?.parse::<u32>().ok());
+        if pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            let _ = fs::remove_dir(entry.path());
         }
     }
 }

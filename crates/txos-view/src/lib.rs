@@ -42,7 +42,7 @@ mod spec;
 mod sys;
 
 pub use control::{Channel, FromView, ToView};
-pub use device_guard::DeviceGuard;
+pub use device_guard::{DeviceGuard, sweep_groups};
 pub use enter::{BeforeExec, enter};
 pub use error::{Result, ViewError};
 pub use layers::{PlannedLayer, plan_layers};

@@ -5,6 +5,7 @@ use std::{
     io::{Seek, Write},
     os::fd::{AsFd, AsRawFd, OwnedFd},
     process::{Child, Command},
+    rc::Rc,
     sync::{
         Arc,
         mpsc::{Receiver, RecvTimeoutError, Sender},
@@ -30,6 +31,7 @@ use txos_view::{Channel, DeviceGuard, FromView, ToView, ViewSpec};
 
 use super::{
     Linger,
+    cap::Caps,
     limits::{Limits, Watch},
     services::Plants,
 };
@@ -122,6 +124,7 @@ struct Running {
     supervisor: Option<Supervisor>,
     messages: Option<Messages>,
     left: Vec<String>,
+    caps: Rc<Caps>,
     _guard: Option<DeviceGuard>,
 }
 
@@ -155,6 +158,7 @@ impl Attempt<'_> {
             .then(|| DeviceGuard::new(&format!("txos-{}", std::process::id())))
             .flatten();
         self.view.devices_guarded = guard.is_some();
+        let caps = Caps::new(self.limits, &format!("txos-{}", std::process::id()));
         let fds = self.streams.attempt()?;
         let ([stdin, stdout, stderr], plan) = fds.into_stdio();
         self.view.terminal = plan.on_terminal;
@@ -176,6 +180,7 @@ impl Attempt<'_> {
         if let Some(guard) = &guard {
             guard.add(child.id()).context("cannot guard the devices of the view")?;
         }
+        caps.add(child.id()).context("cannot limit the processes of the view")?;
         let channel = Arc::new(ours);
         listen(Arc::clone(&channel), self.number, self.sender.clone())?;
         Ok(Running {
@@ -185,6 +190,7 @@ impl Attempt<'_> {
             supervisor: None,
             messages: None,
             left: Vec::new(),
+            caps: Rc::new(caps),
             _guard: guard,
         })
     }
@@ -194,7 +200,12 @@ impl Attempt<'_> {
         let mut exec_failed = None;
         let mut status = None;
         let mut lingering = None;
-        let mut usage = Watch::new(&self.view.layers, self.limits, running.child.id());
+        let mut usage = Watch::new(
+            &self.view.layers,
+            self.limits,
+            running.child.id(),
+            Rc::clone(&running.caps),
+        );
         loop {
             let event = match self.next_event(usage.next_look()) {
                 Wait::Event(event) => event,

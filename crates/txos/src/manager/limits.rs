@@ -9,10 +9,13 @@ use std::{
     fs,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
+    rc::Rc,
     time::{Duration, Instant},
 };
 
 use txos_view::Layer;
+
+use super::cap::Caps;
 
 /// Shortest time between two looks.
 const SHORTEST: Duration = Duration::from_millis(50);
@@ -40,6 +43,12 @@ impl Limits {
         bytes.or_else(|| over(self.objects, objects, "objects were changed (--max-objects)"))
     }
 
+    /// Why a cap that was hit ends the transaction, if one was.
+    fn of_caps(&self, hit: [bool; 2]) -> Option<String> {
+        let [processes, memory] = hit.map(|hit| if hit { u64::MAX } else { 0 });
+        self.of_processes(Usage { processes, memory })
+    }
+
     fn of_processes(&self, usage: Usage) -> Option<String> {
         let count = over(self.processes, usage.processes, "processes ran (--max-processes)");
         count.or_else(|| over(self.memory, usage.memory, "bytes of memory (--max-memory)"))
@@ -56,15 +65,16 @@ pub struct Watch {
     uppers: Vec<PathBuf>,
     limits: Limits,
     enter: u32,
+    caps: Rc<Caps>,
     next: Instant,
 }
 
 impl Watch {
-    /// Watches `layers` and the view below the process `enter`; with no limits there is nothing to
-    /// look at.
-    pub fn new(layers: &[Layer], limits: Limits, enter: u32) -> Watch {
+    /// Watches `layers` and the view below the process `enter`, which is in `caps`; with no limits
+    /// there is nothing to look at.
+    pub fn new(layers: &[Layer], limits: Limits, enter: u32, caps: Rc<Caps>) -> Watch {
         let uppers = layers.iter().filter_map(|layer| layer.upper.clone()).collect();
-        Watch { uppers, limits, enter, next: Instant::now() + SHORTEST }
+        Watch { uppers, limits, enter, caps, next: Instant::now() + SHORTEST }
     }
 
     /// When the next look is due.
@@ -78,6 +88,7 @@ impl Watch {
         let mut reason = None;
         if self.limits.processes.is_some() || self.limits.memory.is_some() {
             reason = self.limits.of_processes(usage_below(self.enter));
+            reason = reason.or_else(|| self.limits.of_caps(self.caps.hit()));
         }
         if self.limits.bytes.is_some() || self.limits.objects.is_some() {
             let written = self.uppers.iter().map(|upper| written_below(upper));
@@ -176,12 +187,13 @@ mod tests {
             no_dev: false,
         };
         let layers = std::slice::from_ref(&layer);
-        let reason = Watch::new(layers, limits(Some(4096)), 0).exceeded().unwrap();
+        let watch = |limits| Watch::new(layers, limits, 0, Rc::default());
+        let reason = watch(limits(Some(4096))).exceeded().unwrap();
         assert!(reason.contains("4096") && reason.contains("--max-bytes"), "{reason}");
-        assert_eq!(Watch::new(layers, limits(Some(1 << 20)), 0).exceeded(), None);
-        assert!(Watch::new(layers, limits(None), 0).next_look().is_none());
+        assert_eq!(watch(limits(Some(1 << 20))).exceeded(), None);
+        assert!(watch(limits(None)).next_look().is_none());
         let objects = Limits { objects: Some(0), ..Limits::default() };
-        assert!(Watch::new(layers, objects, 0).exceeded().unwrap().contains("--max-objects"));
+        assert!(watch(objects).exceeded().unwrap().contains("--max-objects"));
     }
 
     #[test]

@@ -18,6 +18,7 @@
 //! - A retry starts from nothing: fresh layers, fresh view, the same standard input.
 
 pub mod attempt;
+mod cap;
 mod decide;
 pub mod kept;
 mod limits;
