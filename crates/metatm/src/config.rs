@@ -320,7 +320,7 @@ impl Config {
                 "at least twice l1_bytes, because L2 includes both L1s",
             ));
         }
-        if self.cycles_per_us * (1_000_000 / self.hz) < 1000 {
+        if self.tick() < 1000 {
             return Err(parameter("hz", &self.hz.to_string(), "a tick of at least 1000 cycles"));
         }
         Ok(())

@@ -56,3 +56,10 @@ fn broken_hardware_is_noticed_under_a_whole_kernel() {
         assert!(noticed, "{sabotage:?}: {:?}", found.map(|s| s.end));
     }
 }
+
+#[test]
+fn long_ticks_do_not_overflow() {
+    let cfg = Config { cycles_per_us: 10_000, hz: 1, ..Config::default() };
+    cfg.check().expect("within the ranges of both");
+    assert_eq!(cfg.tick(), 10_000_000_000);
+}
