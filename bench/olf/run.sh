@@ -46,7 +46,8 @@ report() {
     "$target/release/olf-bench" report "$out/results.csv" "$out"
     # The tables go into the crate's README too, between two marks.
     readme=$root/crates/olf/README.md
-    machine="$(nproc) processors, $(uname -m), Linux $(uname -r | cut -d- -f1)"
+    model=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)
+    machine="$(nproc) processors (${model:-unknown}), $(uname -m), Linux $(uname -r | cut -d- -f1)"
     awk -v tables="$out/tables.md" -v machine="$machine" '
         /<!-- \/figures -->/ { inside = 0 }
         !inside

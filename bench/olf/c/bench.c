@@ -169,8 +169,8 @@ static double measure(int threads, long milliseconds) {
   pthread_barrier_init(&barrier, NULL, (unsigned)threads + 1);
   pthread_t thread[MOST_THREADS];
   for (size_t i = 0; i < (size_t)threads; i++) pthread_create(&thread[i], NULL, work, (void *)i);
-  pthread_barrier_wait(&barrier);
   double began = now();
+  pthread_barrier_wait(&barrier);
   struct timespec pause = {milliseconds / 1000, milliseconds % 1000 * 1000000};
   nanosleep(&pause, NULL);
   atomic_store(&stop, true);

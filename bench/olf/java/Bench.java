@@ -256,8 +256,8 @@ public final class Bench {
             });
             workers[t].start();
         }
-        await(start);
         long began = System.nanoTime();
+        await(start);
         Thread.sleep(milliseconds);
         stop = true;
         for (Thread worker : workers) {

@@ -37,8 +37,10 @@ pub fn run<W: FnMut() -> u64>(
             })
         };
         let handles: Vec<_> = (0..threads).map(work).collect();
-        start.wait();
+        // Before the workers are let go: with more of them than processors this thread may run late,
+        // and what they did meanwhile has to be timed.
         let began = Instant::now();
+        start.wait();
         std::thread::sleep(time);
         stop.store(true, Ordering::Relaxed);
         let done = handles.into_iter().map(|h| h.join().expect("a worker panicked")).sum::<u64>();

@@ -88,7 +88,8 @@
 //!    read-modify-write; the freeing thread does one on `M` too. One of them sees the other
 //!    (`Domain::horizon`).
 //!
-//! Each is the subject of a loom model, and of a mutant that the model kills.
+//! Each is the subject of a loom model; most are also the subject of a mutant that a model kills
+//! (`mutants/`), but for the release of a reader's exit and the exchange of a slot's epoch.
 //!
 //! # Costs
 //!
