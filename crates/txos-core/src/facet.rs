@@ -22,6 +22,19 @@ pub enum Facet {
     Xattrs,
 }
 
+impl Facet {
+    /// All of them.
+    pub const ALL: [Facet; 7] = [
+        Facet::Binding,
+        Facet::Perms,
+        Facet::Attrs,
+        Facet::Listing,
+        Facet::Content,
+        Facet::Link,
+        Facet::Xattrs,
+    ];
+}
+
 impl fmt::Display for Facet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

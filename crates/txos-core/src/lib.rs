@@ -8,16 +8,21 @@
 //! *view*; its *workset* holds each *facet* that it read with the *version* seen; its *delta* is
 //! what it would change.
 
+mod blind;
 mod conflict;
+pub mod contention;
 mod facet;
 mod ids;
 mod object;
 mod origin;
+mod touched;
 pub mod workset;
 
+pub use blind::blind_to;
 pub use conflict::{Conflict, Seen};
 pub use facet::Facet;
 pub use ids::TxId;
 pub use object::{Attrs, FileKind, ObjectId, Stamp};
 pub use origin::{Origin, Origins};
+pub use touched::Touched;
 pub use workset::{NodeId, Workset};

@@ -1,6 +1,6 @@
 use std::path::PathBuf;
 
-use crate::Attrs;
+use crate::{Attrs, ObjectId, Stamp};
 
 /// The stable object from which a shadow object was copied up.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,4 +18,12 @@ pub struct Origin {
 pub trait Origins {
     /// The object behind `node_id`, or `None` if the capture never gave out this id.
     fn origin(&self, node_id: u64) -> Option<Origin>;
+
+    /// When this object was last copied up, to the clock of the files' times; `None` if it never
+    /// was. Known only of views in which the overlay itself notes no origins.
+    fn copied(&self, id: &ObjectId) -> Option<Stamp>;
+
+    /// When a piece of this file's content was last copied up, to the same clock, if its attributes
+    /// had been copied up before; `None` else.
+    fn filled(&self, id: &ObjectId) -> Option<Stamp>;
 }

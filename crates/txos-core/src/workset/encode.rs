@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! file    = magic[8] length:u64 body[length] xxh3_64(body):u64
-//! body    = devices objects bindings names listings xattrs chunks
+//! body    = devices objects bindings names listings xattrs chunks copied filled
 //! section = count:u32 count × fields          (names: count bytes)
 //! ```
 //!
@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{FileKind, Stamp};
 
-const MAGIC: [u8; 8] = *b"txosws\0\x01";
+const MAGIC: [u8; 8] = *b"txosws\0\x02";
 
 /// Why bytes are not a workset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -77,6 +77,13 @@ impl Workset {
             out.extend(node.to_le_bytes());
             out.extend(chunk.to_le_bytes());
             out.extend(hash.to_le_bytes());
+        }
+        for times in [&self.copied, &self.filled] {
+            put_count(out, times.len());
+            for (node, at) in sorted(times) {
+                out.extend(node.to_le_bytes());
+                put_stamp(out, at);
+            }
         }
         let mut file = MAGIC.to_vec();
         file.extend((body.len() as u64).to_le_bytes());
@@ -237,6 +244,8 @@ impl Reader<'_> {
         let xattrs = self.section(12, |reader| Some((known(reader.u32()?)?, reader.u64()?)))?;
         let chunks = self
             .section(16, |reader| Some(((known(reader.u32()?)?, reader.u32()?), reader.u64()?)))?;
+        let times = |reader: &mut Self| Some((known(reader.u32()?)?, reader.stamp()?));
+        let (copied, filled) = (self.section(16, times)?, self.section(16, times)?);
         let mut workset = Workset {
             devices,
             objects,
@@ -247,6 +256,8 @@ impl Reader<'_> {
             listings: listings.into_iter().collect(),
             xattrs: xattrs.into_iter().collect(),
             chunks: chunks.into_iter().collect(),
+            copied: copied.into_iter().collect(),
+            filled: filled.into_iter().collect(),
         };
         workset.index();
         Some(workset)

@@ -67,6 +67,18 @@ impl NodeId {
         u64::from(self.0)
     }
 
+    /// The number towards a kernel that may still know nodes of earlier worksets: the epoch, which
+    /// counts the worksets of one connection, stands above it. The root has one number for ever.
+    pub fn to_wire(self, epoch: u32) -> u64 {
+        if self == Self::ROOT { 1 } else { u64::from(epoch) << 32 | self.raw() }
+    }
+
+    /// The way back; `None` for a node of another epoch.
+    pub fn of_wire(epoch: u32, wire: u64) -> Option<Self> {
+        let node = Self::from_raw(wire & u64::from(u32::MAX))?;
+        (node.to_wire(epoch) == wire).then_some(node)
+    }
+
     fn index(self) -> usize {
         self.0 as usize - 1
     }
@@ -151,6 +163,8 @@ pub struct Workset {
     listings: HashMap<u32, ListingVersion>,
     xattrs: HashMap<u32, u64>,
     chunks: HashMap<(u32, u32), u64>,
+    copied: HashMap<u32, Stamp>,
+    filled: HashMap<u32, Stamp>,
 }
 
 impl Workset {
@@ -166,6 +180,8 @@ impl Workset {
             listings: HashMap::new(),
             xattrs: HashMap::new(),
             chunks: HashMap::new(),
+            copied: HashMap::new(),
+            filled: HashMap::new(),
         };
         workset.learn(root);
         workset
@@ -198,6 +214,11 @@ impl Workset {
         Some(NodeId(*index + 1))
     }
 
+    /// The devices of all objects.
+    pub fn devices(&self) -> &[u64] {
+        &self.devices
+    }
+
     /// The index of a device in the order in which devices were met; 0 is the root's.
     pub fn device_index(&self, dev: u64) -> Option<u16> {
         self.devices.iter().position(|known| *known == dev).map(|index| index as u16)
@@ -208,6 +229,12 @@ impl Workset {
             self.devices.push(dev);
             (self.devices.len() - 1) as u16
         })
+    }
+
+    /// How many objects are known. Never 0, since the root is one of them.
+    #[expect(clippy::len_without_is_empty)]
+    pub fn len(&self) -> u64 {
+        self.objects.len() as u64
     }
 
     /// Whether the workset knows this node.
@@ -341,6 +368,20 @@ impl Workset {
         self.mark(node, Facets::XATTRS);
     }
 
+    /// Takes note that an object was copied up at `at`; the last time stands.
+    pub fn set_copied(&mut self, node: NodeId, at: Stamp) {
+        self.copied.insert(node.0, at);
+    }
+
+    /// Takes note that a piece of a file's content was copied up at `at`; the last time stands,
+    /// until the attributes are.
+    pub fn set_filled(&mut self, node: NodeId, at: Option<Stamp>) {
+        match at {
+            Some(at) => self.filled.insert(node.0, at),
+            None => self.filled.remove(&node.0),
+        };
+    }
+
     /// The hash of chunk number `chunk` of a file whose content only its bytes can prove.
     pub fn chunk(&self, node: NodeId, chunk: u32) -> Option<u64> {
         self.chunks.get(&(node.0, chunk)).copied()
@@ -442,6 +483,7 @@ impl Workset {
             + side(self.listings.capacity(), size_of::<(u32, ListingVersion)>())
             + side(self.xattrs.capacity(), size_of::<(u32, u64)>())
             + side(self.chunks.capacity(), size_of::<((u32, u32), u64)>())
+            + side(self.copied.capacity() + self.filled.capacity(), size_of::<(u32, Stamp)>())
     }
 }
 
@@ -449,6 +491,14 @@ impl Origins for Workset {
     fn origin(&self, node_id: u64) -> Option<Origin> {
         let node = NodeId::from_raw(node_id).filter(|node| self.knows(*node))?;
         Some(Origin { attrs: self.attrs(node)?, path: self.path(node) })
+    }
+
+    fn copied(&self, id: &ObjectId) -> Option<Stamp> {
+        self.copied.get(&self.find(id)?.0).copied()
+    }
+
+    fn filled(&self, id: &ObjectId) -> Option<Stamp> {
+        self.filled.get(&self.find(id)?.0).copied()
     }
 }
 

@@ -1,7 +1,7 @@
 //! The rules that say whether what is stable now contradicts what was read.
 
 use super::{Binding, Bound, Facets, NodeId, Workset};
-use crate::{Attrs, Facet, FileKind, Seen};
+use crate::{Attrs, Facet, FileKind, Seen, blind_to};
 
 /// A contradiction, without the path, which the caller adds when it reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,10 @@ pub enum Judgement {
 
 impl Judgement {
     fn broken(facet: Facet, seen: Seen) -> Self {
-        Judgement::Broken(Finding { facet, seen })
+        match blind_to(facet) {
+            true => Judgement::Holds,
+            false => Judgement::Broken(Finding { facet, seen }),
+        }
     }
 }
 
@@ -38,8 +41,17 @@ impl Workset {
         match (binding.to, now) {
             (Bound::Absent, None) => Judgement::Holds,
             (Bound::Absent, Some(_)) => Judgement::broken(Facet::Binding, Seen::Created),
-            (Bound::Object(_), None) => Judgement::broken(Facet::Binding, Seen::Removed),
+            (Bound::Object(node), None) => Judgement::broken(self.bound_facet(node), Seen::Removed),
             (Bound::Object(node), Some(now)) => self.judge_object(node, now),
+        }
+    }
+
+    /// The facet by which somebody knows what a name is bound to: whoever read where a symbolic link
+    /// leads wants to hear of that, and another target is another link.
+    pub(crate) fn bound_facet(&self, node: NodeId) -> Facet {
+        match self.facets(node).contains(Facets::LINK) {
+            true => Facet::Link,
+            false => Facet::Binding,
         }
     }
 
@@ -49,7 +61,7 @@ impl Workset {
         let Some(then) = self.attrs(node) else { return Judgement::Holds };
         let facets = self.facets(node);
         if then.id != now.id || then.kind != now.kind {
-            return Judgement::broken(Facet::Binding, Seen::Replaced);
+            return Judgement::broken(self.bound_facet(node), Seen::Replaced);
         }
         if facets.contains(Facets::RELAXED) {
             return Judgement::Holds;

@@ -259,7 +259,7 @@ proptest! {
     #[test]
     fn no_bytes_make_it_panic(body in proptest::collection::vec(any::<u8>(), 0..400)) {
         // With a header and a checksum that fit, so that the content is looked at.
-        let mut bytes = b"txosws\0\x01".to_vec();
+        let mut bytes = b"txosws\0\x02".to_vec();
         bytes.extend((body.len() as u64).to_le_bytes());
         bytes.extend_from_slice(&body);
         bytes.extend(xxh3_64(&body).to_le_bytes());
@@ -278,7 +278,7 @@ fn each_kind_of_damage_has_its_name() {
     let mut flipped = bytes.clone();
     flipped[20] ^= 1;
     assert_eq!(Workset::decode(&flipped).unwrap_err(), DecodeError::Checksum);
-    let mut empty = b"txosws\0\x01".to_vec();
+    let mut empty = b"txosws\0\x02".to_vec();
     empty.extend(0u64.to_le_bytes());
     empty.extend(xxh3_64(b"").to_le_bytes());
     assert_eq!(Workset::decode(&empty).unwrap_err(), DecodeError::Content);
