@@ -1,9 +1,11 @@
+use std::path::Path;
+
 use rustix::{
     io::Errno,
     thread::{CapabilitySet, remove_capability_from_bounding_set},
 };
 
-use crate::{Result, ViewError};
+use crate::{Result, ViewError, ViewSpec};
 
 /// What no command may have inside a transaction, because it acts on the machine and not on what
 /// the view holds. `CAP_SYS_PTRACE` goes so that init cannot be reached; the rest backs up what
@@ -28,10 +30,14 @@ const DROPPED: CapabilitySet = CapabilitySet::SYS_PTRACE
 
 /// Takes the capabilities of [`DROPPED`] out of the bounding set, so that the next `execve(2)`
 /// and all after it come without them. Where the network is the host's (`--allow net`), it may be
-/// used and not changed: `CAP_NET_ADMIN` goes too.
-pub(crate) fn drop_dangerous(private_network: bool) -> Result<()> {
-    let network = if private_network { CapabilitySet::empty() } else { CapabilitySet::NET_ADMIN };
-    for capability in DROPPED.union(network).iter() {
+/// used and not changed: `CAP_NET_ADMIN` goes too. Where the kernel's log is let through, `CAP_SYSLOG`
+/// stays, which its readers need (`kernel.dmesg_restrict`).
+pub(crate) fn drop_dangerous(spec: &ViewSpec) -> Result<()> {
+    let mut dropped = DROPPED;
+    dropped.set(CapabilitySet::NET_ADMIN, !spec.private_network);
+    let log_is_live = spec.live.iter().any(|path| path == Path::new("/dev/kmsg"));
+    dropped.set(CapabilitySet::SYSLOG, !log_is_live);
+    for capability in dropped.iter() {
         match remove_capability_from_bounding_set(capability) {
             // Unknown to an older kernel: nothing to drop.
             Ok(()) | Err(Errno::INVAL) => {}

@@ -1,10 +1,7 @@
 //! The command's own process, up to `execve(2)`.
 
 use std::{
-    os::{
-        fd::{AsFd, OwnedFd},
-        unix::process::CommandExt,
-    },
+    os::fd::{AsFd, OwnedFd},
     process::{Command, exit},
 };
 
@@ -34,16 +31,14 @@ pub(crate) fn execute(
             None => Ok(()),
         })
         // Last, since installing the filter still needs a capability that goes here.
-        .and_then(|()| {
-            capabilities::drop_dangerous(spec.private_network).map_err(|error| error.to_string())
-        });
+        .and_then(|()| capabilities::drop_dangerous(spec).map_err(|error| error.to_string()));
     if let Err(message) = prepared {
         let _ = channel.send(&FromView::Failed { message }, None);
         exit(125);
     }
     let Some((program, arguments)) = spec.command.split_first() else { exit(125) };
-    sys::unblock_signals();
-    let error = Command::new(program).args(arguments).exec();
+    // Std has emptied the mask and changed SIGPIPE by then: the state is set in its last step.
+    let error = sys::execute(Command::new(program).args(arguments), spec.signals);
     let errno = error.raw_os_error().unwrap_or_else(|| Errno::INVAL.raw_os_error());
     let _ = channel.send(&FromView::ExecFailed { errno }, None);
     exit(if errno == Errno::NOENT.raw_os_error() { 127 } else { 126 })
@@ -74,7 +69,10 @@ fn prepare(spec: &ViewSpec, terminal: Option<&OwnedFd>) -> Result<()> {
         .map_err(|errno| ViewError::step("switch core dumps off", errno))?;
     rustix::process::chdir(&spec.directory).map_err(|errno| {
         let step = format!("change to the working directory {}", spec.directory.display());
-        ViewError::step(step, errno)
+        ViewError::step(step, errno).with_remedy(
+            "start from another directory: the state directory and what /proc shows of processes \
+             outside are not in a view",
+        )
     })
 }
 

@@ -10,15 +10,13 @@ use rustix::{
     io::Errno,
     net::{
         AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-        SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+        SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recv, recvmsg, sendmsg,
+        socketpair,
     },
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{Result, ViewError};
-
-/// Largest message, in bytes: a file name of the greatest length in each field fits.
-const LIMIT: usize = 64 * 1024;
 
 /// What the view tells the manager.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,17 +27,28 @@ pub enum FromView {
     Terminal,
     /// Standard input as it was opened in the view (with its descriptor).
     Stdin,
+    /// A file that had been open outside as it was opened in the view (with its descriptor).
+    File {
+        /// The number of the descriptor in the command.
+        number: i32,
+    },
     /// All is mounted; nothing has run yet.
     Ready,
     /// The listener of the system call filter (with its descriptor).
     Listener,
     /// The socket of the view's system log (with its descriptor): take the messages.
     Log,
-    /// What the last processes left in the view's own IPC namespace; it is gone with it.
-    Left {
-        /// Paths, and lines such as `message queue 5`.
-        names: Vec<String>,
+    /// The device of a file system of one file (with its descriptor): serve the log on it.
+    ExemptLog {
+        /// Which of [`ViewSpec::logs`](crate::ViewSpec::logs).
+        index: usize,
     },
+    /// A socket in the view's own network through which members can be let out (with its
+    /// descriptor).
+    Gateway,
+    /// What the last processes left in the view's own IPC namespace (with the descriptor of a file that
+    /// says it).
+    Left,
     /// The command could not be executed.
     ExecFailed {
         /// The error number of `execve(2)`.
@@ -60,6 +69,11 @@ pub enum FromView {
         /// Their names, as `/proc/PID/comm` shows them.
         names: Vec<String>,
     },
+    /// The answer to [`ToView::Numbers`].
+    Numbers {
+        /// The greatest process number that the view has used; `None` if that can't be told.
+        used_up_to: Option<u32>,
+    },
     /// The last process has ended.
     Ended,
 }
@@ -74,6 +88,8 @@ pub enum ToView {
         /// Signal number.
         signal: i32,
     },
+    /// Say which process numbers have been used.
+    Numbers,
 }
 
 /// One end of the connection.
@@ -125,7 +141,17 @@ impl Channel {
     /// # Errors
     /// If the message is not understood.
     pub fn receive<T: DeserializeOwned>(&self) -> Result<Option<(T, Option<OwnedFd>)>> {
-        let mut text = vec![0; LIMIT];
+        // How long it is, first: what does not fit into the buffer of a packet is lost.
+        let whole = RecvFlags::PEEK | RecvFlags::TRUNC;
+        let length = loop {
+            match recv(&self.0, &mut [0; 1][..], whole) {
+                Ok((_, length)) => break length,
+                Err(Errno::INTR) => {}
+                Err(Errno::CONNRESET) => break 0,
+                Err(errno) => return Err(ViewError::step("receive a message", errno)),
+            }
+        };
+        let mut text = vec![0; length];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let count = loop {
@@ -159,6 +185,15 @@ impl AsFd for Channel {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_long_message_arrives_whole() {
+        let (a, b) = Channel::pair().unwrap();
+        let message = "x".repeat(150_000);
+        a.send(&FromView::Failed { message: message.clone() }, None).unwrap();
+        let (received, _) = b.receive::<FromView>().unwrap().unwrap();
+        assert_eq!(received, FromView::Failed { message });
+    }
 
     #[test]
     fn messages_carry_descriptors_and_end_with_the_peer() {

@@ -7,14 +7,16 @@
 
 use std::{
     fs,
+    os::unix::fs::{FileTypeExt, MetadataExt},
     path::{Path, PathBuf},
 };
 
+use rustix::fs::{major, minor};
 use txos_host::mounts;
 
 /// Which devices may be opened: null, zero, full, random, urandom, tty, console, ptmx, terminals;
-/// and FUSE, which the view opens for its own mount when it may be in the cgroup already (nothing
-/// inside can mount with it).
+/// and FUSE, which the view opens for its own mount when it is in the cgroup already (nothing inside
+/// can mount with it).
 const ALLOWED: [&str; 11] = [
     "c 1:3 rwm",
     "c 1:5 rwm",
@@ -36,8 +38,9 @@ pub struct DeviceGuard {
 }
 
 impl DeviceGuard {
-    /// Makes the cgroup `name`; `None` where the controller is missing or not writable.
-    pub fn new(name: &str) -> Option<DeviceGuard> {
+    /// Makes the cgroup `name`, in which also the devices that `live` names or has below `/dev` may be
+    /// opened; `None` where the controller is missing or not writable.
+    pub fn new(name: &str, live: &[PathBuf]) -> Option<DeviceGuard> {
         let mounts = mounts::visible().ok()?;
         let controller = mounts.iter().find(|mount| {
             mount.fs_type == "cgroup" && mount.super_options.iter().any(|o| o == "devices")
@@ -59,18 +62,13 @@ impl DeviceGuard {
                 fs::write(guard.path.join("devices.allow"), rule).ok()?;
             }
         }
+        for rule in live.iter().flat_map(|path| devices_at(path)) {
+            fs::write(guard.path.join("devices.allow"), rule).ok()?;
+        }
         Some(guard)
     }
 
-    /// Moves the process `pid`, and all that it will start, into the cgroup.
-    ///
-    /// # Errors
-    /// What the kernel says to the write.
-    pub fn add(&self, pid: u32) -> std::io::Result<()> {
-        fs::write(self.path.join("cgroup.procs"), pid.to_string())
-    }
-
-    /// Where the cgroup is.
+    /// Where the cgroup is; see [`crate::ViewSpec::groups`].
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -102,6 +100,24 @@ pub fn sweep_groups(parent: &Path) {
     }
 }
 
+/// Rules for the device at `path`; for those below it, where it is a directory of devices.
+fn devices_at(path: &Path) -> Vec<String> {
+    let Ok(meta) = fs::metadata(path) else { return Vec::new() };
+    let (major, minor) = (major(meta.rdev()), minor(meta.rdev()));
+    match meta.file_type() {
+        kind if kind.is_char_device() => vec![format!("c {major}:{minor} rwm")],
+        kind if kind.is_block_device() => vec![format!("b {major}:{minor} rwm")],
+        kind if kind.is_dir() && path.starts_with("/dev") => {
+            let entries = fs::read_dir(path).into_iter().flatten().flatten();
+            // A link leads elsewhere, and nobody has named that.
+            let own =
+                entries.filter(|entry| entry.file_type().is_ok_and(|kind| !kind.is_symlink()));
+            own.flat_map(|entry| devices_at(&entry.path())).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
 /// The caller's group in the device controller's hierarchy, from `/proc/self/cgroup`.
 fn own_cgroup(text: &str) -> Option<PathBuf> {
     text.lines().find_map(|line| {
@@ -115,6 +131,14 @@ fn own_cgroup(text: &str) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rules_name_the_devices_at_a_path() {
+        assert_eq!(devices_at(Path::new("/dev/null")), ["c 1:3 rwm"]);
+        assert!(devices_at(Path::new("/dev")).contains(&"c 1:3 rwm".to_owned()));
+        assert!(devices_at(Path::new("/etc")).is_empty());
+        assert!(devices_at(Path::new("/dev/absent")).is_empty());
+    }
 
     #[test]
     fn finds_the_group_of_the_device_controller() {

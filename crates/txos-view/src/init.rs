@@ -12,14 +12,15 @@ use rustix::{
 };
 
 use crate::{
-    BeforeExec, Channel, FromView, Result, ToView, ViewError, ViewSpec, command,
-    handover::Handover, ipc, mounts, sys,
+    AtEnd, BeforeExec, Channel, FromView, Result, ToView, ViewError, ViewSpec, command,
+    handover::Handover, mounts, numbers::Numbers, sys,
 };
 
 pub(crate) fn run(
     spec: &ViewSpec,
     channel: &Channel,
     before_exec: &mut BeforeExec<'_>,
+    at_end: &mut AtEnd<'_>,
 ) -> Result<()> {
     let terminal = mounts::assemble(spec, channel)?;
     // From here on no process of the view can trace init or look into it (ptrace(2)).
@@ -34,19 +35,21 @@ pub(crate) fn run(
     let children =
         sys::child_events().map_err(|errno| ViewError::step("watch child processes", errno))?;
     let handover = Handover::new()?;
+    let numbers = Numbers::new();
     match sys::fork().map_err(|errno| ViewError::step("fork the command", errno))? {
         sys::Forked::Child => {
             command::execute(spec, channel, terminal, handover.giver(), before_exec)
         }
         sys::Forked::Parent(pid) => {
-            drop(terminal);
             let leader = Pid::from_raw(pid)
                 .ok_or_else(|| ViewError::Message("fork gave no pid".to_owned()))?;
             handover.pass_on(leader, channel)?;
-            supervise(leader, channel, &children)?;
-            let names = ipc::left();
-            if !names.is_empty() {
-                channel.send(&FromView::Left { names }, None)?;
+            supervise(leader, channel, &children, &numbers)?;
+            // Not before: members that all close it for a moment would else hang it up, which nobody
+            // outside would do to a command that runs on.
+            drop(terminal);
+            if let Some(left) = at_end().map_err(ViewError::Message)? {
+                channel.send(&FromView::Left, Some(left.as_fd()))?;
             }
             channel.send(&FromView::Ended, None)
         }
@@ -54,7 +57,7 @@ pub(crate) fn run(
 }
 
 /// Reaps until no process is left, passing on what the manager says meanwhile.
-fn supervise(leader: Pid, channel: &Channel, children: impl AsFd) -> Result<()> {
+fn supervise(leader: Pid, channel: &Channel, children: impl AsFd, numbers: &Numbers) -> Result<()> {
     let mut leader_lives = true;
     loop {
         loop {
@@ -75,12 +78,12 @@ fn supervise(leader: Pid, channel: &Channel, children: impl AsFd) -> Result<()> 
                 channel.send(&FromView::Lingering { names }, None)?;
             }
         }
-        wait(leader, channel, &children)?;
+        wait(leader, channel, &children, numbers)?;
     }
 }
 
 /// Waits for a child to end or the manager to speak.
-fn wait(leader: Pid, channel: &Channel, children: impl AsFd) -> Result<()> {
+fn wait(leader: Pid, channel: &Channel, children: impl AsFd, numbers: &Numbers) -> Result<()> {
     let mut fds = [
         PollFd::new(channel, PollFlags::IN),
         PollFd::from_borrowed_fd(children.as_fd(), PollFlags::IN),
@@ -97,6 +100,9 @@ fn wait(leader: Pid, channel: &Channel, children: impl AsFd) -> Result<()> {
     if told {
         match channel.receive::<ToView>()? {
             Some((ToView::Signal { signal }, _)) => pass_on(leader, signal),
+            Some((ToView::Numbers, _)) => {
+                channel.send(&FromView::Numbers { used_up_to: numbers.used_up_to() }, None)?;
+            }
             Some((ToView::Go, _)) => {}
             None => return Err(ViewError::Gone("manager")),
         }

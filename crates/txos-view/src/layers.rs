@@ -1,6 +1,9 @@
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Access, AtFlags, CWD, accessat};
+use rustix::{
+    fs::{Access, AtFlags, CWD, accessat, stat},
+    process::{getegid, geteuid},
+};
 
 use txos_host::mounts::{self, Mount};
 
@@ -38,9 +41,9 @@ const KERNEL: [&str; 19] = [
 /// work directories.
 ///
 /// In a user namespace an overlay can copy up nothing whose owner is not mapped (`EOVERFLOW`), and
-/// to change a file it copies up all directories above it, most of them root's. So there the
-/// topmost writable directory above each path of `wanted` gets an overlay of its own: its own
-/// root need not be copied up.
+/// to change a file it copies up all directories above it, most of them root's. So there an overlay
+/// of its own, whose root need not be copied up, is given to the topmost writable directory above
+/// each path of `wanted`, and to each further one on the way whose parents it cannot copy up.
 ///
 /// # Errors
 /// If the mount table cannot be read.
@@ -48,22 +51,45 @@ pub fn plan_layers(credentials: Credentials, wanted: &[PathBuf]) -> Result<Vec<P
     let mut layers = plan(mounts::visible()?, credentials, &|point| point.is_dir());
     if let Credentials::User { .. } = credentials {
         for path in wanted {
-            if let Some(point) = topmost_writable(path) {
-                add_point(&mut layers, point);
-            }
+            let points = starts(path, &examine);
+            points.into_iter().for_each(|point| add_point(&mut layers, point));
         }
     }
     Ok(layers)
 }
 
-/// The first directory on the way from `/` to `path` that the caller may write.
-fn topmost_writable(path: &Path) -> Option<&Path> {
-    let mut above: Vec<&Path> = path.ancestors().collect();
-    above.reverse();
-    let writable = |dir: &&Path| {
-        dir.is_dir() && accessat(CWD, *dir, Access::WRITE_OK, AtFlags::EACCESS).is_ok()
-    };
-    above.into_iter().find(writable)
+/// What a directory on the way to a place where a user writes is to them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Step {
+    /// They own it: an overlay can copy it up.
+    own: bool,
+    /// They may make names in it.
+    writable: bool,
+}
+
+fn examine(dir: &Path) -> Option<Step> {
+    let status = stat(dir).ok().filter(|_| dir.is_dir())?;
+    let writable = accessat(CWD, dir, Access::WRITE_OK, AtFlags::EACCESS).is_ok();
+    let own = status.st_uid == geteuid().as_raw() && status.st_gid == getegid().as_raw();
+    Some(Step { own, writable })
+}
+
+/// The directories on the way from `/` to `path` at which an overlay has to begin, so that
+/// whatever the user may write on that way can be copied up.
+fn starts<'p>(path: &'p Path, examine: &dyn Fn(&Path) -> Option<Step>) -> Vec<&'p Path> {
+    let mut way: Vec<&Path> = path.ancestors().collect();
+    way.reverse();
+    let mut starts = Vec::new();
+    // Whether an overlay has begun from which all that follows up to here can be copied up.
+    let mut reached = false;
+    for dir in way {
+        let Some(step) = examine(dir) else { break };
+        if step.writable && !(reached && step.own) {
+            starts.push(dir);
+        }
+        reached = step.writable || reached && step.own;
+    }
+    starts
 }
 
 /// Adds a layer at `point`, like the one it lies on; nothing to do where there is one already.
@@ -151,13 +177,26 @@ mod tests {
     }
 
     #[test]
-    fn the_topmost_writable_directory_is_found() {
-        let dir = tempfile::tempdir().unwrap();
-        let deep = dir.path().join("a/b");
-        std::fs::create_dir_all(&deep).unwrap();
-        let found = topmost_writable(&deep).unwrap();
-        assert!(deep.starts_with(found));
-        assert!(found.parent().is_none_or(|above| topmost_writable(above).is_none()));
+    fn overlays_begin_where_what_is_above_cannot_be_copied_up() {
+        let theirs = Step { own: false, writable: false };
+        let shared = Step { own: false, writable: true };
+        let mine = Step { own: true, writable: true };
+        let locked = Step { own: true, writable: false };
+        let cases: &[(&[Step], &[&str])] = &[
+            (&[theirs, theirs, mine, mine], &["/a/b"]),
+            (&[theirs, shared, mine, mine], &["/a"]),
+            (&[theirs, shared, theirs, mine], &["/a", "/a/b/c"]),
+            (&[theirs, shared, shared, mine], &["/a", "/a/b"]),
+            (&[theirs, mine, locked, mine], &["/a"]),
+            (&[theirs, locked, mine, mine], &["/a/b"]),
+            (&[shared, mine], &["/"]),
+            (&[theirs, theirs], &[]),
+        ];
+        for (steps, points) in cases {
+            let step = |dir: &Path| steps.get(dir.components().count() - 1).copied();
+            let found: Vec<_> = starts(Path::new("/a/b/c"), &step);
+            assert_eq!(found, points.iter().map(Path::new).collect::<Vec<_>>(), "{steps:?}");
+        }
     }
 
     #[test]

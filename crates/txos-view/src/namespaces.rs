@@ -1,6 +1,12 @@
 use std::fs;
 
-use rustix::{io::Errno, thread::UnshareFlags};
+use rustix::{
+    io::Errno,
+    thread::{
+        CapabilitySet, CapabilitySets, UnshareFlags, capabilities,
+        configure_capability_in_ambient_set, set_capabilities,
+    },
+};
 
 use crate::{Credentials, Result, ViewError, ViewSpec, sys};
 
@@ -12,6 +18,32 @@ pub(crate) fn leave_host(spec: &ViewSpec) -> Result<()> {
         return start_network(spec);
     };
     unshare(spec, UnshareFlags::NEWUSER)?;
+    map_one(uid, gid)?;
+    start_network(spec)
+}
+
+/// Gives the calling process, which has one thread, a user and a mount namespace of its own, in which an
+/// ordinary user may make views; and what it executes from then on the capabilities to enter them.
+///
+/// # Errors
+/// If the kernel grants no user namespaces.
+pub fn own_user_namespace(uid: u32, gid: u32) -> Result<()> {
+    sys::unshare(UnshareFlags::NEWUSER | UnshareFlags::NEWNS)
+        .map_err(|errno| ViewError::step("make a user namespace", errno))?;
+    map_one(uid, gid)?;
+    let failed = |errno| ViewError::step("keep capabilities for programs", errno);
+    let wanted = CapabilitySet::SYS_ADMIN | CapabilitySet::SYS_CHROOT;
+    let sets = capabilities(None).map_err(failed)?;
+    let sets = CapabilitySets { inheritable: sets.inheritable | wanted, ..sets };
+    set_capabilities(None, sets).map_err(failed)?;
+    for one in wanted.iter() {
+        configure_capability_in_ambient_set(one, true).map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// Maps one user and one group to themselves.
+fn map_one(uid: u32, gid: u32) -> Result<()> {
     // Group ids can be mapped without privilege only once setgroups(2) is off (user_namespaces(7)).
     for (file, text) in [
         ("setgroups", "deny".to_owned()),
@@ -23,7 +55,7 @@ pub(crate) fn leave_host(spec: &ViewSpec) -> Result<()> {
             ViewError::step(format!("write /proc/self/{file}"), errno)
         })?;
     }
-    start_network(spec)
+    Ok(())
 }
 
 /// In a network of its own a transaction has loopback. A kernel without internet sockets has none.

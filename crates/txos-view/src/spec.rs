@@ -2,7 +2,7 @@ use std::{ffi::OsString, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::paths;
+use crate::{SignalState, paths};
 
 /// As whom the view is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,11 +83,19 @@ pub struct ViewSpec {
     /// Paths of the host that are let through for reading and writing (`--live`, `--allow PATH`).
     #[serde(with = "paths::list")]
     pub live: Vec<PathBuf>,
+    /// Files of the host that are let through for appending alone (`--exempt-log`).
+    #[serde(with = "paths::list")]
+    pub logs: Vec<PathBuf>,
     /// Whether the view gets a network of its own, with nothing but a loopback interface.
     pub private_network: bool,
+    /// Whether sockets are made in that network through which the manager lets members out.
+    pub gateway: bool,
     /// Whether device nodes outside `/dev` may be used, because a device controller keeps the
     /// dangerous ones closed (see [`crate::DeviceGuard`]).
     pub devices_guarded: bool,
+    /// Directories of control groups that the processes of the view belong to.
+    #[serde(with = "paths::list")]
+    pub groups: Vec<PathBuf>,
     /// The txos program, shown in the view as `/dev/txos/NAME` for each of `helpers`.
     #[serde(with = "paths::one")]
     pub program: PathBuf,
@@ -105,6 +113,8 @@ pub struct ViewSpec {
     pub directory: PathBuf,
     /// Which of the three standard streams become the terminal of the view.
     pub terminal: [bool; 3],
+    /// The signals that the command finds ignored and blocked: its caller's.
+    pub signals: SignalState,
     /// Additional descriptors that the command inherits (`--pass-fd`).
     pub pass_fds: Vec<i32>,
     /// The command and its arguments.

@@ -2,9 +2,18 @@
 //! `__enter` process and its children.
 #![allow(unsafe_code)]
 
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::{
+    io,
+    os::{
+        fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+        unix::process::CommandExt,
+    },
+    process::Command,
+};
 
 use rustix::{io::Errno, thread::UnshareFlags};
+
+use crate::SignalState;
 
 fn last_errno() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
@@ -55,14 +64,11 @@ pub(crate) fn child_events() -> Result<OwnedFd, Errno> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Unblocks every signal, as a new program expects.
-pub(crate) fn unblock_signals() {
-    // SAFETY: the set is initialised by sigemptyset and outlives the call.
-    unsafe {
-        let mut set = std::mem::zeroed();
-        libc::sigemptyset(&mut set);
-        libc::sigprocmask(libc::SIG_SETMASK, &set, std::ptr::null_mut());
-    }
+/// Executes `command` in this process, with `signals` as its signal state; returns only if that fails.
+pub(crate) fn execute(command: &mut Command, signals: SignalState) -> io::Error {
+    // SAFETY: this process has one thread, and the function makes system calls only.
+    unsafe { command.pre_exec(move || signals.restore().map_err(io::Error::from)) };
+    command.exec()
 }
 
 /// Makes the mount at an open directory, and all below it, read-only (`mount_setattr(2)`).

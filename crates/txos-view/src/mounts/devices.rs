@@ -39,7 +39,7 @@ pub(super) fn mount_devices(
     let dev = root.join("dev");
     tmpfs(&dev, "mode=0755,size=256k")?;
     for name in NODES {
-        bind_file(&Path::new("/dev").join(name), &dev.join(name))?;
+        bind_node(&Path::new("/dev").join(name), &dev.join(name))?;
     }
     for (name, target) in LINKS {
         symlink(target, dev.join(name)).map_err(|error| {
@@ -52,10 +52,10 @@ pub(super) fn mount_devices(
     }
     let helpers = dev.join("txos");
     for name in &spec.helpers {
-        bind_file(&spec.program, &helpers.join(name))?;
+        bind_read_only(&spec.program, &helpers.join(name))?;
     }
     for original in &spec.originals {
-        bind_file(&original.path, &helpers.join(format!("real-{}", original.name)))?;
+        bind_read_only(&original.path, &helpers.join(format!("real-{}", original.name)))?;
     }
     bind_file(&spec.requests, &helpers.join("requests"))?;
     for path in spec.live.iter().filter(|path| path.starts_with("/dev")) {
@@ -131,4 +131,17 @@ fn make_place(path: &Path, root: &Path) -> Result<()> {
 fn bind_file(from: &Path, at: &Path) -> Result<()> {
     make_file(at)?;
     mount_bind(from, at).map_err(|errno| ViewError::mount(from.display().to_string(), at, errno))
+}
+
+/// A node of the host that can be used and not be changed: a mount that is read-only keeps its mode,
+/// owner, times and attributes, and opens a device for writing all the same.
+fn bind_node(from: &Path, at: &Path) -> Result<()> {
+    bind_file(from, at)?;
+    remount_read_only(at, mount_flags(true, true, false))
+}
+
+/// A program of the host that can be run and not be changed.
+fn bind_read_only(from: &Path, at: &Path) -> Result<()> {
+    bind_file(from, at)?;
+    remount_read_only(at, mount_flags(true, false, true))
 }

@@ -48,7 +48,7 @@ pub(crate) fn mount_base(spec: &ViewSpec, channel: &Channel) -> Result<()> {
 /// side of the view's terminal where there is one.
 pub(crate) fn assemble(spec: &ViewSpec, channel: &Channel) -> Result<Option<OwnedFd>> {
     let new_root = spec.scaffold.join(ROOT);
-    overlay::mount_layers(spec, &spec.scaffold.join(STABLE), &new_root)?;
+    overlay::mount_layers(spec, &spec.scaffold.join(STABLE), &new_root, "txos")?;
     plants::plant(spec, &new_root)?;
     kernel::mount_proc(&new_root)?;
     kernel::mount_sys(&new_root)?;
@@ -57,6 +57,9 @@ pub(crate) fn assemble(spec: &ViewSpec, channel: &Channel) -> Result<Option<Owne
     for path in &spec.live {
         let_through(path, &new_root)?;
     }
+    for (index, path) in spec.logs.iter().enumerate() {
+        mount_log(index, path, &new_root, channel)?;
+    }
     enter_root(&new_root)?;
     Ok(terminal)
 }
@@ -64,17 +67,7 @@ pub(crate) fn assemble(spec: &ViewSpec, channel: &Channel) -> Result<Option<Owne
 /// Opens the FUSE device here, inside the user namespace that will own the mount (the kernel asks
 /// for that), mounts it and sends it to the manager.
 fn mount_capture(at: &Path, channel: &Channel) -> Result<()> {
-    let path = "/dev/fuse";
-    let device =
-        openat(CWD, path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(|errno| {
-            ViewError::step("open /dev/fuse", errno).with_remedy(match errno {
-                Errno::NOENT => "load the fuse module: modprobe fuse",
-                Errno::ACCESS | Errno::PERM => {
-                    "give users access, as most distributions do: chmod 0666 /dev/fuse"
-                }
-                _ => "see `txos doctor`",
-            })
-        })?;
+    let device = open_device()?;
     let options = format!(
         "fd={},rootmode=40000,user_id={},group_id={},allow_other",
         device.as_raw_fd(),
@@ -89,6 +82,54 @@ fn mount_capture(at: &Path, channel: &Channel) -> Result<()> {
     mount("txos", at, "fuse", flags, Some(text.as_c_str()))
         .map_err(|errno| ViewError::mount("the capture (FUSE)", at, errno))?;
     channel.send(&FromView::Capture, Some(device.as_fd()))
+}
+
+/// Mounts a file system of one file, which the manager serves, at the place of a log.
+fn mount_log(index: usize, path: &Path, root: &Path, channel: &Channel) -> Result<()> {
+    let (device, at) = (open_device()?, inside(root, path));
+    let options = format!(
+        "fd={},rootmode=100000,user_id={},group_id={},allow_other,default_permissions",
+        device.as_raw_fd(),
+        rustix::process::getuid().as_raw(),
+        rustix::process::getgid().as_raw(),
+    );
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC | MountFlags::NOATIME;
+    let text = cstring(&options)?;
+    mount("txos-log", &at, "fuse", flags, Some(text.as_c_str()))
+        .map_err(|errno| ViewError::mount(format!("the log {}", path.display()), &at, errno))?;
+    channel.send(&FromView::ExemptLog { index }, Some(device.as_fd()))?;
+    // The kernel has to learn the owner before it lets anybody write: until then it takes it for root,
+    // who is not mapped in a user namespace.
+    rustix::fs::stat(&at)
+        .map(drop)
+        .map_err(|errno| ViewError::step(format!("look at the log {}", path.display()), errno))
+}
+
+/// Opens the FUSE device.
+pub(crate) fn open_device() -> Result<OwnedFd> {
+    openat(CWD, "/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(|errno| {
+        ViewError::step("open /dev/fuse", errno).with_remedy(match errno {
+            Errno::NOENT => "load the fuse module: modprobe fuse",
+            Errno::ACCESS | Errno::PERM => {
+                "give users access, as most distributions do: chmod 0666 /dev/fuse"
+            }
+            _ => "see `txos doctor`",
+        })
+    })
+}
+
+/// The scaffold of a warm view (see [`crate::warm`]); gives the place of its root.
+pub(crate) fn scaffold(spec: &ViewSpec) -> Result<PathBuf> {
+    tmpfs(&spec.scaffold, "mode=0700")?;
+    for name in [ROOT, EMPTY] {
+        make_dir(&spec.scaffold.join(name))?;
+    }
+    Ok(spec.scaffold.join(ROOT))
+}
+
+/// Mounts the overlays of a warm view at `root` over the capture at `stable`.
+pub(crate) fn overlays(spec: &ViewSpec, stable: &Path, root: &Path, source: &str) -> Result<()> {
+    overlay::mount_layers(spec, stable, root, source)
 }
 
 /// `--tree`: everything becomes read-only but the named directories.
@@ -121,7 +162,7 @@ fn let_through(path: &Path, root: &Path) -> Result<()> {
     })
 }
 
-fn enter_root(root: &Path) -> Result<()> {
+pub(crate) fn enter_root(root: &Path) -> Result<()> {
     chdir(root).map_err(|errno| ViewError::step("enter the view", errno))?;
     // pivot_root(2): with both paths the same, the old root ends up on top of the new one, from
     // where it is detached; then no path leads to it any more.

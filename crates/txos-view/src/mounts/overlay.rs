@@ -6,12 +6,19 @@ use super::{EMPTY, inside, layer_flags};
 use crate::{Credentials, Layer, Result, ViewError, ViewSpec};
 
 /// Mounts the overlay of each layer over the capture, parents before children.
-pub(super) fn mount_layers(spec: &ViewSpec, stable: &Path, root: &Path) -> Result<()> {
+///
+/// `source` is what the mount table shows as theirs.
+pub(super) fn mount_layers(
+    spec: &ViewSpec,
+    stable: &Path,
+    root: &Path,
+    source: &str,
+) -> Result<()> {
     for layer in &spec.layers {
         let at = inside(root, &layer.point);
         let options = options(spec, layer, stable)?;
         let flags = layer_flags(spec, layer);
-        match mount("txos", &at, "overlay", flags, Some(options.as_c_str())) {
+        match mount(source, &at, "overlay", flags, Some(options.as_c_str())) {
             Ok(()) => {}
             // A mount that the caller cannot enter (another user's FUSE mount, say) is as closed
             // in the view as it is outside: the capture answers with the same error.
