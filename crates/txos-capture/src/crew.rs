@@ -35,7 +35,7 @@ const QUICK_IN_A_ROW: u32 = 512;
 /// How often the leader is looked after.
 const WATCH: Duration = Duration::from_millis(10);
 /// How long an answer may take when all is to end.
-const LAST_ANSWER: Duration = Duration::from_secs(10);
+pub(crate) const LAST_ANSWER: Duration = Duration::from_secs(10);
 /// How often a worker looks for the mount that is about to be made.
 const MOUNT_POLL: Duration = Duration::from_micros(50);
 
@@ -87,6 +87,14 @@ impl Workers {
         Ok(workers)
     }
 
+    /// Makes the kernel forget what it was told.
+    ///
+    /// # Errors
+    /// If it can't.
+    pub(crate) fn forget_entries(&self) -> Result<()> {
+        self.crew.device.forget_entries().map_err(CaptureError::Forget)
+    }
+
     /// Ends all workers. A worker that is in the middle of an answer finishes it; one that does not
     /// come back from a call is left behind.
     ///
@@ -95,6 +103,8 @@ impl Workers {
     pub(crate) fn stop(&mut self) -> Result<()> {
         self.crew.stopping.store(true, Ordering::Release);
         self.crew.changed.notify_all();
+        // All at once: the wait for one is a wait for all.
+        self.threads.iter().for_each(nudge::nudge);
         let deadline = Instant::now() + LAST_ANSWER;
         let mut stuck = 0;
         for thread in self.threads.drain(..) {

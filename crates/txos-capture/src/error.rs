@@ -31,6 +31,9 @@ pub enum CaptureError {
         /// For how long they were waited for.
         seconds: u64,
     },
+    /// The kernel can't be told to forget what a capture told it.
+    #[error("cannot renew a capture: {0} (Linux 6.16 or later can)")]
+    Forget(Errno),
     /// A worker thread panicked; what it captured may be incomplete.
     #[error("a capture thread failed; the transaction cannot be committed")]
     Panicked,

@@ -46,8 +46,8 @@
 //!
 //! # Limits
 //!
-//! - A view's programs see no birth times and no ACL checks beyond the mode bits (`FUSE_POSIX_ACL`
-//!   would send a request for each directory that is walked through).
+//! - A view's programs see no birth times, and in a view of an ordinary user no ACLs: only the mode
+//!   bits are checked there.
 //! - `trusted.overlay.*` and `user.overlay.*` attributes of stable files do not exist in a view. A
 //!   file that is replaced there loses them.
 
@@ -59,7 +59,9 @@ mod counts;
 mod crew;
 mod device;
 mod error;
+mod holds;
 mod idmap;
+mod log;
 mod mirror;
 mod nudge;
 mod objects;
@@ -67,15 +69,21 @@ mod origin;
 mod proto;
 mod serve;
 mod spec;
+mod touched;
 mod validate;
 mod wire;
 
 pub use capture::{Capture, Captured};
 pub use counts::Requests;
 pub use error::{CaptureError, Result};
+pub use holds::{Answer as HoldAnswer, Holds, OnTouch};
 pub use idmap::IdMap;
+pub use log::serve_log;
 pub use origin::parse_origin;
 pub use serve::ORIGIN_MARK;
 pub use spec::{CaptureSpec, OnDoom};
-pub use validate::{ValidateOptions, read_ahead_only, validate};
+pub use touched::Judge;
+pub use validate::{
+    ValidateOptions, read_ahead_only, validate, validate_probing, validate_touched,
+};
 pub use wire::WHITEOUT_STAND_IN;

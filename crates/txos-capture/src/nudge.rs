@@ -16,7 +16,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Between two nudges: a signal that comes just before the call begins is lost on it.
+/// Between two nudges, at first and at most: a signal that comes just before the call begins is lost
+/// on it.
+const FIRST_PATIENCE: Duration = Duration::from_micros(30);
 const PATIENCE: Duration = Duration::from_millis(1);
 
 fn signal() -> libc::c_int {
@@ -50,19 +52,26 @@ pub(crate) fn allow() {
     }
 }
 
+/// Nudges a thread once.
+pub(crate) fn nudge<T>(thread: &JoinHandle<T>) {
+    // SAFETY: the thread is not joined yet, so that its id is valid, also if it has just ended.
+    unsafe { libc::pthread_kill(thread.as_pthread_t(), signal()) };
+}
+
 /// Nudges a thread until it has ended, and gives its result; gives the thread back if it has not
 /// ended by `deadline`.
 pub(crate) fn until_ended<T>(
     thread: JoinHandle<T>,
     deadline: Instant,
 ) -> Result<thread::Result<T>, JoinHandle<T>> {
+    let mut patience = FIRST_PATIENCE;
     while !thread.is_finished() {
         if Instant::now() >= deadline {
             return Err(thread);
         }
-        // SAFETY: the thread is not joined yet, so that its id is valid, also if it has just ended.
-        unsafe { libc::pthread_kill(thread.as_pthread_t(), signal()) };
-        thread::park_timeout(PATIENCE);
+        nudge(&thread);
+        thread::park_timeout(patience);
+        patience = (patience * 2).min(PATIENCE);
     }
     Ok(thread.join())
 }

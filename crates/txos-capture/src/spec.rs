@@ -2,7 +2,7 @@ use std::{fmt, os::fd::OwnedFd, path::PathBuf, sync::Arc};
 
 use txos_core::Conflict;
 
-use crate::IdMap;
+use crate::{Holds, IdMap};
 
 /// Called once, from a worker thread, when the transaction has lost. It returns quickly: whoever
 /// touched the object waits for it. It does not stop the capture.
@@ -33,6 +33,8 @@ pub struct CaptureSpec {
     /// An open `/proc` of the process id name space in which the FUSE file system is mounted,
     /// through which it is seen where a program runs; `None` if that is the caller's own.
     pub proc_dir: Option<OwnedFd>,
+    /// What other transactions are about to write: touches of it wait.
+    pub holds: Arc<Holds>,
     /// Called when an object turns out to have another version than the one in the workset.
     pub on_doom: Option<OnDoom>,
 }
@@ -49,6 +51,7 @@ impl Default for CaptureSpec {
             gids: IdMap::identity(),
             mark_origins: false,
             proc_dir: None,
+            holds: Arc::default(),
             on_doom: None,
         }
     }

@@ -27,16 +27,16 @@ use rustix::{
     io::{Errno, pread},
 };
 use txos_core::{
-    Attrs, Conflict, Facet, FileKind, NodeId, Seen, Workset,
+    Attrs, Conflict, Facet, FileKind, NodeId, Seen, Touched, Workset, blind_to,
     workset::{Binding, Bound, Facets, Finding, Judgement},
 };
 use txos_host::{
-    ChangeClock, Tree, attrs_at, attrs_of, change_clock, open_content, open_dir_below,
-    read_listing, read_xattrs_at, xattrs_hash,
+    ChangeClock, Tree, WriterProbe, attrs_at, attrs_of, change_clock, open_content, open_dir_below,
+    probe_writers, read_listing, read_xattrs_at, xattrs_hash,
 };
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::{CaptureError, Result, content::CHUNK};
+use crate::{CaptureError, Result, content::CHUNK, touched};
 
 /// Directories that a thread takes at once.
 const BLOCK: usize = 16;
@@ -68,25 +68,71 @@ pub fn validate(
     options: &ValidateOptions,
 ) -> Result<Vec<Conflict>> {
     let check = Check::new(workset, tree, options);
-    check.root();
-    let names = check.order.len();
-    let most = thread::available_parallelism().map_or(1, usize::from).min(THREADS);
-    let wanted = match options.threads {
-        0 => most.min(1 + names / NAMES_PER_THREAD),
-        wanted => wanted,
-    };
-    thread::scope(|scope| {
-        for _ in 1..wanted {
-            let builder = thread::Builder::new().name("validate".to_owned());
-            builder.spawn_scoped(scope, || check.work()).map_err(CaptureError::Thread)?;
-        }
-        check.work();
-        Ok::<(), CaptureError>(())
-    })?;
-    let mut conflicts = check.found.into_inner().unwrap_or_else(PoisonError::into_inner);
-    conflicts.sort_by(|a, b| (&a.path, a.facet).cmp(&(&b.path, b.facet)));
-    conflicts.dedup_by(|a, b| a.path == b.path && a.facet == b.facet);
-    Ok(conflicts)
+    check.all()?;
+    Ok(check.finish().0)
+}
+
+/// As [`validate`], and gives also what somebody has open for writing now: a later store through a
+/// mapping is heard of by nobody, so [`validate_touched`] has to look there again.
+///
+/// # Errors
+/// As [`validate`].
+pub fn validate_probing(
+    workset: &Workset,
+    tree: &Tree,
+    options: &ValidateOptions,
+) -> Result<(Vec<Conflict>, Vec<NodeId>)> {
+    let check = Check { probing: true, ..Check::new(workset, tree, options) };
+    check.all()?;
+    Ok(check.finish())
+}
+
+/// Compares what was touched since everything was compared, and what only its bytes can prove, with
+/// what is stable now. Takes as long as that is much, however much was read.
+pub fn validate_touched<'t>(
+    workset: &Workset,
+    tree: &Tree,
+    options: &ValidateOptions,
+    touched: impl Iterator<Item = &'t Touched>,
+    suspects: &[NodeId],
+) -> Vec<Conflict> {
+    let check = Check { chunks: workset.chunks(), ..Check::empty(workset, tree, options) };
+    let hashed = check.chunks.iter().map(|(node, _, _)| *node);
+    let again = touched::Again::new(workset, touched, hashed.chain(suspects.iter().copied()));
+    if again.root {
+        check.root();
+    }
+    for (dir, bindings) in &again.directories {
+        check.directory(*dir, bindings.iter().copied());
+    }
+    check.finish().0
+}
+
+impl Check<'_> {
+    fn all(&self) -> Result<()> {
+        self.root();
+        let names = self.order.len();
+        let most = thread::available_parallelism().map_or(1, usize::from).min(THREADS);
+        let wanted = match self.options.threads {
+            0 => most.min(1 + names / NAMES_PER_THREAD),
+            wanted => wanted,
+        };
+        thread::scope(|scope| {
+            for _ in 1..wanted {
+                let builder = thread::Builder::new().name("validate".to_owned());
+                builder.spawn_scoped(scope, || self.work()).map_err(CaptureError::Thread)?;
+            }
+            self.work();
+            Ok(())
+        })
+    }
+
+    fn finish(self) -> (Vec<Conflict>, Vec<NodeId>) {
+        let mut conflicts = self.found.into_inner().unwrap_or_else(PoisonError::into_inner);
+        conflicts.sort_by(|a, b| (&a.path, a.facet).cmp(&(&b.path, b.facet)));
+        conflicts.dedup_by(|a, b| a.path == b.path && a.facet == b.facet);
+        (conflicts, self.suspects.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 struct Check<'w> {
@@ -101,21 +147,31 @@ struct Check<'w> {
     next: AtomicUsize,
     enough: AtomicBool,
     found: Mutex<Vec<Conflict>>,
+    /// Whether to look who has files open for writing.
+    probing: bool,
+    suspects: Mutex<Vec<NodeId>>,
 }
 
 impl<'w> Check<'w> {
     fn new(workset: &'w Workset, tree: &'w Tree, options: &'w ValidateOptions) -> Self {
         let (order, starts) = workset.by_directory();
+        let chunks = workset.chunks();
+        Check { order, starts, chunks, ..Check::empty(workset, tree, options) }
+    }
+
+    fn empty(workset: &'w Workset, tree: &'w Tree, options: &'w ValidateOptions) -> Self {
         Check {
             workset,
             tree,
             options,
-            order,
-            starts,
-            chunks: workset.chunks(),
+            order: Vec::new(),
+            starts: Vec::new(),
+            chunks: Vec::new(),
             next: AtomicUsize::new(0),
             enough: AtomicBool::new(false),
             found: Mutex::new(Vec::new()),
+            probing: false,
+            suspects: Mutex::new(Vec::new()),
         }
     }
 
@@ -138,17 +194,19 @@ impl<'w> Check<'w> {
                 if let Some(dir) = NodeId::from_raw(index as u64 + 1) {
                     let bindings =
                         &self.order[self.starts[index] as usize..self.starts[index + 1] as usize];
+                    let bindings = bindings.iter().filter_map(|i| self.workset.binding(*i));
                     self.directory(dir, bindings);
                 }
             }
         }
     }
 
-    fn directory(&self, dir: NodeId, bindings: &[u32]) {
+    fn directory<'b>(&self, dir: NodeId, bindings: impl Iterator<Item = Binding<'b>>) {
+        let mut bindings = bindings.peekable();
         let facets = self.workset.facets(dir);
         let own = facets.intersects(Facets::LISTING | Facets::XATTRS)
             && self.workset.attrs(dir).is_some_and(|attrs| attrs.kind == FileKind::Dir);
-        if facets.contains(Facets::RELAXED) || bindings.is_empty() && !own {
+        if facets.contains(Facets::RELAXED) || bindings.peek().is_none() && !own {
             return;
         }
         let path = self.workset.path(dir);
@@ -168,7 +226,7 @@ impl<'w> Check<'w> {
             self.xattrs(dir, &fd, OsStr::new(""));
         }
         let mut unmoved = None;
-        for binding in bindings.iter().filter_map(|index| self.workset.binding(*index)) {
+        for binding in bindings {
             if binding.to == Bound::Absent
                 && *unmoved.get_or_insert_with(|| self.unmoved(dir, &fd, &now))
             {
@@ -182,7 +240,7 @@ impl<'w> Check<'w> {
     /// name is absent then. What is present has to be looked at all the same, since its content
     /// changes without its directory.
     fn unmoved(&self, dir: NodeId, fd: &OwnedFd, now: &Attrs) -> bool {
-        self.workset.attrs(dir).is_some_and(|then| then.same_version(now)) && times_prove(fd)
+        self.workset.attrs(dir).is_some_and(|then| then.same_version(now)) && times_prove(fd, now)
     }
 
     fn binding(&self, dir: &OwnedFd, binding: &Binding<'_>) {
@@ -210,8 +268,10 @@ impl<'w> Check<'w> {
         }
         if facets.contains(Facets::HASHED) {
             self.content(node, dir, name, &now);
+        } else if self.probing && facets.contains(Facets::CONTENT) {
+            self.probe(node, dir, name);
         }
-        if facets.contains(Facets::XATTRS) && !times_prove(dir) {
+        if facets.contains(Facets::XATTRS) && !times_prove(dir, &now) {
             self.xattrs(node, dir, name);
         }
     }
@@ -275,6 +335,14 @@ impl<'w> Check<'w> {
         }
     }
 
+    fn probe(&self, node: NodeId, dir: &OwnedFd, name: &OsStr) {
+        // What cannot be opened cannot be probed either: it is looked at again.
+        let quiet = open_content(dir, name).map(probe_writers) == Ok(WriterProbe::Quiet);
+        if !quiet {
+            self.suspects.lock().unwrap_or_else(PoisonError::into_inner).push(node);
+        }
+    }
+
     fn judged(&self, node: NodeId, judgement: Judgement) {
         if let Judgement::Broken(finding) = judgement {
             self.found(self.workset.path(node), finding, "");
@@ -296,6 +364,9 @@ impl<'w> Check<'w> {
 
     fn found(&self, path: PathBuf, finding: Finding, detail: &str) {
         let Finding { facet, seen } = finding;
+        if blind_to(facet) {
+            return;
+        }
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         found.push(Conflict { path, facet, seen, detail: detail.to_owned() });
         if self.options.limit != 0 && found.len() >= self.options.limit {
@@ -315,9 +386,14 @@ pub fn read_ahead_only(conflict: &Conflict) -> bool {
 /// Said of an object that nobody but the capture itself has read.
 const AHEAD: &str = "only read ahead; a retry without that does not depend on it";
 
-/// Whether unchanged times prove unchanged attributes in the file system of a directory.
-fn times_prove(dir: &OwnedFd) -> bool {
-    matches!(change_clock(dir), Ok(ChangeClock::Fine | ChangeClock::Frozen))
+/// Whether unchanged times prove unchanged attributes of an object in the file system of a directory.
+/// A time without nanoseconds may be one of whole seconds.
+fn times_prove(dir: &OwnedFd, object: &Attrs) -> bool {
+    match change_clock(dir) {
+        Ok(ChangeClock::Fine) => object.ctime.nsec != 0,
+        Ok(ChangeClock::Frozen) => true,
+        _ => false,
+    }
 }
 
 fn same_chunks<'c>(

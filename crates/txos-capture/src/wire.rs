@@ -1,7 +1,7 @@
 //! Stable attributes as the kernel is told them.
 
 use rustix::fs::{major, minor};
-use txos_core::{Attrs, FileKind, NodeId};
+use txos_core::{Attrs, FileKind};
 
 use crate::{
     IdMap,
@@ -27,7 +27,7 @@ pub(crate) struct Wire {
 
 impl Wire {
     /// The answer for an object.
-    pub(crate) fn node(&self, node: NodeId, device: u16, attrs: &Attrs) -> NodeReply {
+    pub(crate) fn node(&self, node: u64, device: u16, attrs: &Attrs) -> NodeReply {
         let times = [attrs.atime, attrs.mtime, attrs.ctime];
         let attr = WireAttr {
             ino: unique_ino(attrs.id.ino, device),
@@ -41,7 +41,7 @@ impl Wire {
             gid: self.gids.inside(attrs.gid),
             rdev: wire_rdev(attrs.kind, attrs.rdev),
         };
-        NodeReply { node: node.raw(), attr }
+        NodeReply { node, attr }
     }
 
     /// The permission bits. A user namespace maps none of its user's further groups, so the kernel

@@ -72,3 +72,48 @@ fn xattr(path: &std::path::Path, name: &std::ffi::CStr) -> Vec<u8> {
     value.truncate(length);
     value
 }
+
+#[test]
+fn a_capture_ends_while_somebody_still_looks_back() {
+    needs_mounts!();
+    for _ in 0..10 {
+        let lab = Lab::new();
+        let tree = lab.tree();
+        (0..300).for_each(|number| fs::write(tree.join(number.to_string()), b"x").unwrap());
+        let mut looking = None;
+        let program = |root: &std::path::Path| {
+            (0..300).for_each(|number| {
+                assert_eq!(fs::read(root.join(number.to_string())).unwrap(), b"x")
+            });
+        };
+        let (captured, ()) = lab.run_beside(lab.spec(), program, |capture| {
+            let (judge, (begun, begins)) = (capture.judge(), std::sync::mpsc::channel());
+            looking = Some(std::thread::spawn(move || {
+                assert!(judge.look_back().is_none());
+                begun.send(()).unwrap();
+                (0..20).for_each(|_| assert!(judge.look_back().is_none()));
+            }));
+            begins.recv().unwrap();
+        });
+        assert!(captured.doomed.is_none());
+        assert_eq!(captured.workset.stats().contents, 300);
+        looking.unwrap().join().unwrap();
+    }
+}
+
+#[test]
+fn looking_back_finds_what_was_changed_before() {
+    needs_mounts!();
+    let lab = Lab::new();
+    let tree = lab.tree();
+    (0..1200).for_each(|number| fs::write(tree.join(number.to_string()), b"x").unwrap());
+    let program = |root: &std::path::Path| {
+        (0..1200).for_each(|number| assert!(root.join(number.to_string()).exists()));
+    };
+    lab.run_beside(lab.spec(), program, |capture| {
+        assert!(capture.judge().look_back().is_none());
+        fs::write(tree.join("1100"), b"y").unwrap();
+        let conflict = capture.judge().look_back().expect("the change is seen");
+        assert_eq!(conflict.path, std::path::Path::new("/1100"));
+    });
+}

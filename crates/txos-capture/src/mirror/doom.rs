@@ -1,32 +1,48 @@
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use txos_core::{Conflict, Facet, NodeId, Seen, workset::Finding};
+use txos_core::{Conflict, Facet, NodeId, Seen, blind_to, workset::Finding};
 
 use super::Mirror;
 use crate::OnDoom;
 
 /// Whether the transaction has lost, and to what.
 pub(crate) struct Doom {
-    conflict: OnceLock<Conflict>,
+    conflict: Mutex<Option<Conflict>>,
     tell: Option<OnDoom>,
 }
 
 impl Doom {
     pub(crate) fn new(tell: Option<OnDoom>) -> Self {
-        Doom { conflict: OnceLock::new(), tell }
+        Doom { conflict: Mutex::default(), tell }
     }
 
     /// The first conflict that was met.
-    pub(crate) fn conflict(&self) -> Option<&Conflict> {
-        self.conflict.get()
+    pub(crate) fn conflict(&self) -> Option<Conflict> {
+        self.held().clone()
+    }
+
+    /// Another transaction has lost nothing yet.
+    pub(crate) fn renew(&self) {
+        *self.held() = None;
+    }
+
+    fn held(&self) -> MutexGuard<'_, Option<Conflict>> {
+        self.conflict.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn strike(&self, conflict: Conflict) {
-        if self.conflict.set(conflict).is_ok()
-            && let (Some(tell), Some(conflict)) = (&self.tell, self.conflict.get())
-        {
-            tracing::debug!(%conflict, "doomed");
-            tell(conflict);
+        if blind_to(conflict.facet) {
+            return;
+        }
+        let mut held = self.held();
+        if held.is_some() {
+            return;
+        }
+        tracing::debug!(%conflict, "doomed");
+        *held = Some(conflict.clone());
+        drop(held);
+        if let Some(tell) = &self.tell {
+            tell(&conflict);
         }
     }
 }

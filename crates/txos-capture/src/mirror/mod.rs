@@ -10,21 +10,22 @@ mod ahead;
 mod doom;
 mod names;
 mod open;
+mod renew;
 
 use std::{
     os::fd::OwnedFd,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
 };
 
 use rustix::io::Errno;
 use txos_core::{Attrs, Facet, NodeId, Seen, Workset, workset::Facets};
-use txos_host::{ChangeClock, Listing, Tree, attrs_of, change_clock};
+use txos_host::{ChangeClock, Listing, Tree, change_clock};
 
 use crate::{
-    CaptureSpec, Result,
+    CaptureSpec, Holds, Result,
     caller::Callers,
     counts::Counters,
     objects::{Lru, PathWatch},
@@ -35,6 +36,7 @@ pub(crate) use ahead::Ahead;
 pub(crate) use doom::Doom;
 pub(crate) use names::Answer;
 pub(crate) use open::{OpenFile, now};
+use renew::Again;
 
 /// Open directories kept; together with the files a small part of any descriptor limit.
 const DIRS: usize = 256;
@@ -60,12 +62,15 @@ pub(crate) struct Mirror {
     pub(crate) listings: Mutex<Lru<Arc<Listing>>>,
     recording: AtomicBool,
     pub(crate) doom: Doom,
+    pub(crate) holds: Arc<Holds>,
     pub(crate) wire: Wire,
     pub(crate) callers: Callers,
     /// Whether copies are to be told their originals; see [`crate::ORIGIN_MARK`].
     pub(crate) mark_origins: bool,
     pub(crate) requests: Counters,
     ahead: Mutex<Ahead>,
+    again: Again,
+    epoch: AtomicU32,
 }
 
 /// A lock whose holder panicked is taken all the same: the panic ends the capture with an error
@@ -77,19 +82,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Mirror {
     pub(crate) fn new(spec: CaptureSpec) -> Result<Self> {
         let tree = Tree::open(&spec.root)?;
-        let failed = |action| {
-            let root = spec.root.clone();
-            move |errno| txos_host::HostError::object(action, root, errno)
-        };
-        let root = attrs_of(tree.root()).map_err(failed("read the attributes of"))?;
-        let mut workset = Workset::new(&root);
-        workset.mark(NodeId::ROOT, Facets::PERMS | Facets::ATTRS);
-        let relaxed = PathWatch::new(&spec.relax);
-        if relaxed.is_root() {
-            workset.mark(NodeId::ROOT, Facets::RELAXED);
-        }
-        let known =
-            Known { workset, hidden: PathWatch::new(&spec.hidden), relaxed, clocks: Vec::new() };
+        let again = Again::of(&spec);
+        let known = again.nothing_known(&tree)?;
         let callers = Callers::new(spec.proc_dir)
             .map_err(|errno| txos_host::HostError::object("open", "/proc", errno))?;
         Ok(Mirror {
@@ -100,16 +94,24 @@ impl Mirror {
             listings: Mutex::new(Lru::new(LISTINGS)),
             recording: AtomicBool::new(false),
             doom: Doom::new(spec.on_doom),
+            holds: spec.holds,
             wire: Wire { uids: spec.uids, gids: spec.gids, groups: own_groups() },
             callers,
             mark_origins: spec.mark_origins,
             requests: Counters::default(),
             ahead: Mutex::new(Ahead::new(spec.prefetch)),
+            again,
+            epoch: AtomicU32::new(0),
         })
     }
 
     pub(crate) fn ahead(&self) -> MutexGuard<'_, Ahead> {
         lock(&self.ahead)
+    }
+
+    /// The stable tree.
+    pub(crate) fn tree(&self) -> &Tree {
+        &self.tree
     }
 
     pub(crate) fn known(&self) -> MutexGuard<'_, Known> {
@@ -197,7 +199,7 @@ impl Mirror {
     ) -> std::result::Result<NodeReply, Errno> {
         let attrs = workset.attrs(node).ok_or(Errno::STALE)?;
         let device = workset.device_index(attrs.id.dev).unwrap_or_default();
-        Ok(self.wire.node(node, device, &attrs))
+        Ok(self.wire.node(node.to_wire(self.epoch()), device, &attrs))
     }
 }
 

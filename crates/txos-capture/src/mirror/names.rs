@@ -5,6 +5,7 @@ use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
 use rustix::io::Errno;
 use txos_core::{
     Attrs, FileKind, NodeId,
+    contention::Hold,
     workset::{Binding, Bound, Facets, Finding, Judgement},
 };
 use txos_host::attrs_at;
@@ -28,8 +29,17 @@ impl Mirror {
         if self.known().hidden.is_point(dir, name) {
             return Ok(Answer::Absent);
         }
-        let now = attrs_at(self.dir(dir)?, OsStr::from_bytes(name))?;
-        let mut known = self.known();
+        let (mut known, now) = loop {
+            let now = attrs_at(self.dir(dir)?, OsStr::from_bytes(name))?;
+            let known = self.known();
+            match self.held(&known, dir, name, now.as_ref())? {
+                None => break (known, now),
+                Some(hold) => {
+                    drop(known);
+                    self.holds.wait(hold)?;
+                }
+            }
+        };
         known.workset.unmark(dir, Facets::SPECULATIVE);
         let (bound, broken) = known.settle(dir, name, now.as_ref());
         let answer = match bound {
@@ -49,6 +59,10 @@ impl Mirror {
         let fd = self.dir(dir).ok()?;
         let now = attrs_at(fd, OsStr::from_bytes(name)).ok()??;
         let mut known = self.known();
+        // Nobody has asked for it yet, so there is nothing to wait for.
+        if self.held(&known, dir, name, Some(&now)).ok()?.is_some() {
+            return None;
+        }
         let new = known.workset.bound(dir, name).is_none() && known.workset.find(&now.id).is_none();
         let (bound, broken) = known.settle(dir, name, Some(&now));
         let Bound::Object(node) = bound else { return None };
@@ -61,6 +75,23 @@ impl Mirror {
             self.doom_name(dir, name, finding);
         }
         reply
+    }
+
+    /// The hold that the first lookup of a name has to wait for, `now` being what it found.
+    fn held(
+        &self,
+        known: &Known,
+        dir: NodeId,
+        name: &[u8],
+        now: Option<&Attrs>,
+    ) -> Result<Option<Hold>, Errno> {
+        if known.workset.bound(dir, name).is_some()
+            || known.workset.facets(dir).contains(Facets::RELAXED)
+        {
+            return Ok(None);
+        }
+        let id = known.workset.attrs(dir).ok_or(Errno::STALE)?.id;
+        self.holds.met(|written| written.meets_lookup(&id, name, now))
     }
 
     /// Whether a name is kept from the view.

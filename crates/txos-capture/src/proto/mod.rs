@@ -1,4 +1,4 @@
-//! The FUSE wire protocol, as far as a read-only mirror needs it (`linux/fuse.h`, 7.31 and later).
+//! The FUSE wire protocol, as far as a read-only mirror and an append-only log need it (`linux/fuse.h`, 7.31 and later).
 //!
 //! A protocol layer of its own rather than the `fuser` crate, because the time of a first touch is
 //! what capture costs, and the levers lie in this layer: workers that share one descriptor read it
@@ -31,6 +31,7 @@ pub(crate) mod init {
     pub(crate) const DO_READDIRPLUS: u32 = 1 << 13;
     pub(crate) const NO_OPEN_SUPPORT: u32 = 1 << 17;
     pub(crate) const PARALLEL_DIROPS: u32 = 1 << 18;
+    pub(crate) const POSIX_ACL: u32 = 1 << 20;
     pub(crate) const MAX_PAGES: u32 = 1 << 22;
     pub(crate) const CACHE_SYMLINKS: u32 = 1 << 23;
     pub(crate) const NO_OPENDIR_SUPPORT: u32 = 1 << 24;

@@ -1,4 +1,4 @@
-/// The requests that a read-only mirror meets (`enum fuse_opcode`).
+/// The requests that a read-only mirror and a log meet (`enum fuse_opcode`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opcode {
     Lookup,
@@ -6,10 +6,14 @@ pub(crate) enum Opcode {
     BatchForget,
     Getattr,
     Readlink,
+    Setattr,
     Open,
     Opendir,
     Read,
+    Write,
     Statfs,
+    Fsync,
+    Flush,
     Getxattr,
     Listxattr,
     Init,
@@ -18,7 +22,7 @@ pub(crate) enum Opcode {
     Destroy,
     Ioctl,
     Lseek,
-    /// A request that would change something.
+    /// A further request that would change something.
     Change,
     /// A request that the kernel does without once it is answered with `ENOSYS`.
     Other,
@@ -35,12 +39,16 @@ impl Opcode {
             1 => Opcode::Lookup,
             2 => Opcode::Forget,
             3 => Opcode::Getattr,
+            4 => Opcode::Setattr,
             5 => Opcode::Readlink,
             14 => Opcode::Open,
             15 => Opcode::Read,
+            16 => Opcode::Write,
             17 => Opcode::Statfs,
+            20 => Opcode::Fsync,
             22 => Opcode::Getxattr,
             23 => Opcode::Listxattr,
+            25 => Opcode::Flush,
             26 => Opcode::Init,
             27 => Opcode::Opendir,
             28 => Opcode::Readdir,
@@ -49,9 +57,9 @@ impl Opcode {
             42 => Opcode::BatchForget,
             44 => Opcode::Readdirplus,
             46 => Opcode::Lseek,
-            // SETATTR, SYMLINK, MKNOD, MKDIR, UNLINK, RMDIR, RENAME, LINK, WRITE, SETXATTR,
-            // REMOVEXATTR, CREATE, FALLOCATE, RENAME2, COPY_FILE_RANGE, TMPFILE
-            4 | 6 | 8..=13 | 16 | 21 | 24 | 35 | 43 | 45 | 47 | 51 => Opcode::Change,
+            // SYMLINK, MKNOD, MKDIR, UNLINK, RMDIR, RENAME, LINK, SETXATTR, REMOVEXATTR,
+            // CREATE, FALLOCATE, RENAME2, COPY_FILE_RANGE, TMPFILE
+            6 | 8..=13 | 21 | 24 | 35 | 43 | 45 | 47 | 51 => Opcode::Change,
             _ => Opcode::Other,
         }
     }

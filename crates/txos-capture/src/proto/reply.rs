@@ -108,6 +108,13 @@ impl Reply {
         self.wire_attr(&reply.attr);
     }
 
+    /// `struct fuse_attr_out` that the kernel must not keep.
+    pub(crate) fn passing_attr(&mut self, attr: &WireAttr) {
+        self.u64(0);
+        self.u64(0);
+        self.wire_attr(attr);
+    }
+
     /// `struct fuse_entry_out` of an object.
     pub(crate) fn entry(&mut self, reply: &NodeReply) {
         self.u64(reply.node);

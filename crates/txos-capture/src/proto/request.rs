@@ -48,6 +48,13 @@ impl<'b> Body<'b> {
         self.take().map(u64::from_ne_bytes)
     }
 
+    /// So many bytes as they are.
+    pub(crate) fn bytes(&mut self, count: usize) -> Option<&'b [u8]> {
+        let (head, tail) = self.rest.split_at_checked(count)?;
+        self.rest = tail;
+        Some(head)
+    }
+
     /// A name, which ends with a NUL byte.
     pub(crate) fn name(&mut self) -> Option<&'b [u8]> {
         let end = self.rest.iter().position(|byte| *byte == 0)?;

@@ -1,10 +1,14 @@
 //! Listings: read whole at the first request, sorted by name, handed out in pieces.
 
-use std::{os::unix::ffi::OsStrExt, sync::Arc};
+use std::{
+    os::{fd::OwnedFd, unix::ffi::OsStrExt},
+    sync::Arc,
+};
 
 use rustix::io::Errno;
 use txos_core::{
-    Facet, FileKind, NodeId, Seen,
+    Attrs, Facet, FileKind, NodeId, Seen,
+    contention::Hold,
     workset::{Facets, ListingVersion},
 };
 use txos_host::{Listing, attrs_of, read_listing};
@@ -111,43 +115,76 @@ impl Mirror {
             return Ok(listing);
         }
         let fd = self.readable_dir(dir)?;
-        let before = attrs_of(&fd)?;
-        let clock = self.clock(&before, &fd)?;
+        loop {
+            let before = attrs_of(&fd)?;
+            match self.listing_of(dir, &fd, &before)? {
+                Ok(listing) => return Ok(listing),
+                Err(hold) => self.holds.wait(hold)?,
+            }
+        }
+    }
+
+    /// Reads the names of a directory, or gives the hold that has to be waited for first.
+    fn listing_of(
+        &self,
+        dir: NodeId,
+        fd: &OwnedFd,
+        before: &Attrs,
+    ) -> Result<Result<Arc<Listing>, Hold>, Errno> {
+        let clock = self.clock(before, fd)?;
         let proven = clock.proves(before.ctime, now());
-        let mut listing = read_listing(&fd)?;
+        let mut listing = read_listing(fd)?;
         listing.entries.retain(|entry| !self.is_hidden(dir, entry.name.as_bytes()));
         let version = ListingVersion {
             hash: listing.hash(),
             proof: proven.then_some((before.ctime, before.mtime)),
         };
-        if !self.record_listing(dir, version) {
-            self.doom_node(dir, Facet::Listing, Seen::Changed);
-            return Err(Errno::STALE);
+        match self.record_listing(dir, version)? {
+            Recorded::Same => {}
+            Recorded::Other => {
+                self.doom_node(dir, Facet::Listing, Seen::Changed);
+                return Err(Errno::STALE);
+            }
+            Recorded::Held(hold) => return Ok(Err(hold)),
         }
         let listing = Arc::new(listing);
         lock(&self.listings).insert(dir, Arc::clone(&listing));
-        Ok(listing)
+        Ok(Ok(listing))
     }
 
     fn recorded_listing(&self, dir: NodeId) -> Option<ListingVersion> {
         self.known().workset.listing(dir)
     }
 
-    /// `false` if another listing is recorded.
-    fn record_listing(&self, dir: NodeId, version: ListingVersion) -> bool {
+    fn record_listing(&self, dir: NodeId, version: ListingVersion) -> Result<Recorded, Errno> {
         let recording = self.recording();
         let mut known = self.known();
         match known.workset.listing(dir) {
-            Some(first) => first.hash == version.hash,
+            Some(first) if first.hash == version.hash => Ok(Recorded::Same),
+            Some(_) => Ok(Recorded::Other),
             None => {
                 if recording {
+                    let id = known.workset.attrs(dir).ok_or(Errno::STALE)?.id;
+                    let relaxed = known.workset.facets(dir).contains(Facets::RELAXED);
+                    if let Some(hold) = self.holds.met(|written| !relaxed && written.lists(&id))? {
+                        return Ok(Recorded::Held(hold));
+                    }
                     known.workset.set_listing(dir, version);
                     known.workset.unmark(dir, Facets::SPECULATIVE);
                 }
-                true
+                Ok(Recorded::Same)
             }
         }
     }
+}
+
+/// What recording a listing found.
+enum Recorded {
+    Same,
+    /// Another one is recorded.
+    Other,
+    /// Someone is about to change it.
+    Held(Hold),
 }
 
 /// What is told of one name.

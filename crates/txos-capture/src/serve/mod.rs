@@ -29,11 +29,13 @@ impl Mirror {
         self.requests.count(request.opcode);
         let outcome = match request.opcode {
             Opcode::Forget | Opcode::BatchForget => return false,
-            Opcode::Init => initialize(request, reply),
+            Opcode::Init => self.initialize(request, reply),
             Opcode::Destroy => Ok(()),
-            Opcode::Open | Opcode::Opendir | Opcode::Other => Err(Errno::NOSYS),
+            Opcode::Open | Opcode::Opendir | Opcode::Other | Opcode::Flush | Opcode::Fsync => {
+                Err(Errno::NOSYS)
+            }
             Opcode::Ioctl => Err(Errno::NOTTY),
-            Opcode::Change => Err(Errno::ROFS),
+            Opcode::Change | Opcode::Setattr | Opcode::Write => Err(Errno::ROFS),
             _ => self.answer_about_node(request, reply),
         };
         if let Err(errno) = outcome {
@@ -43,8 +45,48 @@ impl Mirror {
         true
     }
 
+    fn initialize(&self, request: &Request<'_>, reply: &mut Reply) -> Result<(), Errno> {
+        let mut body = request.body;
+        let (major, minor) = (body.u32().ok_or(Errno::PROTO)?, body.u32().ok_or(Errno::PROTO)?);
+        if major != VERSION.0 || minor < OLDEST_MINOR {
+            tracing::error!(
+                major,
+                minor,
+                "this kernel's FUSE protocol is not known; use Linux 5.10 or later"
+            );
+            return Err(Errno::PROTO);
+        }
+        let (read_ahead, offered) =
+            (body.u32().ok_or(Errno::PROTO)?, body.u32().ok_or(Errno::PROTO)?);
+        // In a user namespace most ids that an ACL names have no meaning, and a file with one could
+        // not be copied up.
+        let acls = if self.mark_origins { 0 } else { init::POSIX_ACL };
+        let wanted = acls
+            | init::ASYNC_READ
+            | init::EXPORT_SUPPORT
+            | init::DO_READDIRPLUS
+            | init::NO_OPEN_SUPPORT
+            | init::PARALLEL_DIROPS
+            | init::MAX_PAGES
+            | init::CACHE_SYMLINKS
+            | init::NO_OPENDIR_SUPPORT
+            | init::EXPLICIT_INVAL_DATA;
+        reply.u32(VERSION.0);
+        reply.u32(VERSION.1.min(minor));
+        reply.u32(read_ahead.max(READ_AHEAD));
+        reply.u32(wanted & offered);
+        reply.u16(64); // background requests
+        reply.u16(48); // of these, before the device counts as congested
+        reply.u32(4096); // bytes in one WRITE, of which there are none
+        reply.u32(1); // times are exact to the nanosecond
+        reply.u16(MAX_PAGES);
+        reply.u16(0); // alignment of mappings, for DAX
+        reply.room(32);
+        Ok(())
+    }
+
     fn answer_about_node(&self, request: &Request<'_>, reply: &mut Reply) -> Result<(), Errno> {
-        let node = NodeId::from_raw(request.node).ok_or(Errno::STALE)?;
+        let node = NodeId::of_wire(self.epoch(), request.node).ok_or(Errno::STALE)?;
         if !self.known().workset.knows(node) {
             return Err(Errno::STALE);
         }
@@ -114,39 +156,4 @@ impl Mirror {
         reply.entry(&self.node_reply(&known.workset, node)?);
         Ok(())
     }
-}
-
-fn initialize(request: &Request<'_>, reply: &mut Reply) -> Result<(), Errno> {
-    let mut body = request.body;
-    let (major, minor) = (body.u32().ok_or(Errno::PROTO)?, body.u32().ok_or(Errno::PROTO)?);
-    if major != VERSION.0 || minor < OLDEST_MINOR {
-        tracing::error!(
-            major,
-            minor,
-            "this kernel's FUSE protocol is not known; use Linux 5.10 or later"
-        );
-        return Err(Errno::PROTO);
-    }
-    let (read_ahead, offered) = (body.u32().ok_or(Errno::PROTO)?, body.u32().ok_or(Errno::PROTO)?);
-    let wanted = init::ASYNC_READ
-        | init::EXPORT_SUPPORT
-        | init::DO_READDIRPLUS
-        | init::NO_OPEN_SUPPORT
-        | init::PARALLEL_DIROPS
-        | init::MAX_PAGES
-        | init::CACHE_SYMLINKS
-        | init::NO_OPENDIR_SUPPORT
-        | init::EXPLICIT_INVAL_DATA;
-    reply.u32(VERSION.0);
-    reply.u32(VERSION.1.min(minor));
-    reply.u32(read_ahead.max(READ_AHEAD));
-    reply.u32(wanted & offered);
-    reply.u16(64); // background requests
-    reply.u16(48); // of these, before the device counts as congested
-    reply.u32(4096); // bytes in one WRITE, of which there are none
-    reply.u32(1); // times are exact to the nanosecond
-    reply.u16(MAX_PAGES);
-    reply.u16(0); // alignment of mappings, for DAX
-    reply.room(32);
-    Ok(())
 }

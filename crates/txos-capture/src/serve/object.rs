@@ -8,7 +8,7 @@ use txos_core::{Facet, FileKind, NodeId, workset::Facets};
 use txos_host::{attrs_at, attrs_of};
 
 use crate::{
-    mirror::Mirror,
+    mirror::{Mirror, now},
     proto::{Reply, WireStatfs},
 };
 
@@ -44,6 +44,8 @@ impl Mirror {
         Ok(())
     }
 
+    /// Before it copies a piece of a file's content up, overlayfs asks whether there is any data in
+    /// it (`ovl_copy_up_file` in `fs/overlayfs/copy_up.c`); a program may ask, too.
     pub(super) fn seek(
         &self,
         node: NodeId,
@@ -58,6 +60,9 @@ impl Mirror {
             _ => return Err(Errno::INVAL),
         };
         reply.u64(seek(&open.fd, to)?);
+        if self.recording() {
+            self.known().workset.set_filled(node, Some(now()));
+        }
         Ok(())
     }
 

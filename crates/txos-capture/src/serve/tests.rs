@@ -130,7 +130,7 @@ impl World {
     fn doom(&self) -> Option<(String, Facet, Seen)> {
         let told = self.doomed.lock().unwrap();
         assert!(told.len() <= 1);
-        assert_eq!(told.first(), self.mirror.doom.conflict());
+        assert_eq!(told.first(), self.mirror.doom.conflict().as_ref());
         told.first().map(|c| (c.path.display().to_string(), c.facet, c.seen))
     }
 }

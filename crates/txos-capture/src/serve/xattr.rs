@@ -3,10 +3,13 @@
 use std::ffi::{CStr, OsStr};
 
 use rustix::io::Errno;
-use txos_core::{Facet, FileKind, NodeId, Seen, workset::Facets};
+use txos_core::{Facet, FileKind, NodeId, Seen, contention::Hold, workset::Facets};
 use txos_host::{XattrSet, attrs_at, read_xattrs_at, xattrs_hash};
 
-use crate::{mirror::Mirror, proto::Reply};
+use crate::{
+    mirror::{Mirror, now},
+    proto::Reply,
+};
 
 /// Attribute by which a copy in a view of an ordinary user names its original: the node id, 8
 /// bytes, little end first. The overlay's own mark is empty there (`ovl_set_origin_fh` in
@@ -24,7 +27,7 @@ impl Mirror {
         caller: u32,
     ) -> Result<(), Errno> {
         if name == ORIGIN_MARK.to_bytes() && self.names_origin(node, caller)? {
-            return give(&node.raw().to_le_bytes(), size, reply);
+            return give(&node.to_wire(self.epoch()).to_le_bytes(), size, reply);
         }
         let set = self.read_xattrs(node)?;
         let value = set.iter().find(|(key, _)| key.to_bytes() == name).ok_or(Errno::NODATA)?.1;
@@ -42,22 +45,42 @@ impl Mirror {
         let names = set.keys().filter(|name| !is_overlays(name.to_bytes()));
         let mut list: Vec<u8> =
             names.flat_map(|name: &_| CStr::to_bytes_with_nul(name)).copied().collect();
-        if self.names_origin(node, caller)? {
-            list.extend(ORIGIN_MARK.to_bytes_with_nul());
+        // A whole copy is made of the content first, and of the attributes then.
+        self.known().workset.set_filled(node, None);
+        if self.is_copied(node, caller)? {
+            self.known().workset.set_copied(node, now());
+            if self.first_attrs(node)?.kind == FileKind::File {
+                list.extend(ORIGIN_MARK.to_bytes_with_nul());
+            }
         }
         give(&list, size, reply)
     }
 
     /// Whether overlayfs is copying up a regular file in a view where it cannot note from which
-    /// object: then it gets that as an attribute among the others, which it copies. A program
-    /// can see it on the copy; it never gets out of the view.
+    /// object: then it gets that as an attribute among the others, which it copies. Programs of the
+    /// view are kept from it by the filter of its system calls; it never gets out of the view.
     fn names_origin(&self, node: NodeId, caller: u32) -> Result<bool, Errno> {
-        let attrs = self.first_attrs(node)?;
-        Ok(self.mark_origins && attrs.kind == FileKind::File && !self.callers.reads_xattrs(caller))
+        Ok(self.first_attrs(node)?.kind == FileKind::File && self.is_copied(node, caller)?)
+    }
+
+    /// Whether overlayfs is copying an object up in a view where it cannot note that.
+    fn is_copied(&self, node: NodeId, caller: u32) -> Result<bool, Errno> {
+        let dir = self.first_attrs(node)?.kind == FileKind::Dir;
+        Ok(self.mark_origins && !dir && !self.callers.reads_xattrs(caller))
     }
 
     /// The attributes of an object, the same as were read first.
     fn read_xattrs(&self, node: NodeId) -> Result<XattrSet, Errno> {
+        loop {
+            match self.xattrs_of(node)? {
+                Ok(set) => return Ok(set),
+                Err(hold) => self.holds.wait(hold)?,
+            }
+        }
+    }
+
+    /// Reads them, or gives the hold that has to be waited for first.
+    fn xattrs_of(&self, node: NodeId) -> Result<Result<XattrSet, Hold>, Errno> {
         let set = if self.first_attrs(node)?.kind == FileKind::Dir {
             read_xattrs_at(self.dir(node)?, OsStr::new(""))?
         } else {
@@ -73,14 +96,19 @@ impl Mirror {
                 self.doom_node(node, Facet::Xattrs, Seen::Changed);
                 Err(Errno::STALE)
             }
-            Some(_) => Ok(set),
+            Some(_) => Ok(Ok(set)),
             None => {
                 if self.recording() {
                     let mut known = self.known();
+                    let id = known.workset.attrs(node).ok_or(Errno::STALE)?.id;
+                    let relaxed = known.workset.facets(node).contains(Facets::RELAXED);
+                    if let Some(hold) = self.holds.met(|written| !relaxed && written.marks(&id))? {
+                        return Ok(Err(hold));
+                    }
                     known.workset.set_xattrs(node, hash);
                     known.workset.unmark(node, Facets::SPECULATIVE);
                 }
-                Ok(set)
+                Ok(Ok(set))
             }
         }
     }

@@ -100,6 +100,16 @@ impl Lab {
         spec: CaptureSpec,
         program: impl FnOnce(&Path) -> T + Send + 'static,
     ) -> (Captured, T) {
+        self.run_beside(spec, program, |_| {})
+    }
+
+    /// As [`Lab::run`]; `beside` is given the capture when the program has ended.
+    pub fn run_beside<T: Send + 'static>(
+        &self,
+        spec: CaptureSpec,
+        program: impl FnOnce(&Path) -> T + Send + 'static,
+        beside: impl FnOnce(&Capture),
+    ) -> (Captured, T) {
         let (fd_out, fd_in) = mpsc::channel::<OwnedFd>();
         let (mounted_out, mounted_in) = mpsc::channel::<()>();
         let (go_out, go_in) = mpsc::channel::<()>();
@@ -117,6 +127,7 @@ impl Lab {
         capture.begin_recording();
         go_out.send(()).expect("the program waits to begin");
         let outcome = view.join();
+        beside(&capture);
         let captured = capture.stop().expect("the capture ends");
         (captured, outcome.expect("the program in the view ends well"))
     }
