@@ -1,13 +1,14 @@
 //! Effects: what a transaction does that cannot be versioned, and how it is kept in hand.
 //!
 //! Files are versioned by the view; this crate takes care of the rest. What becomes of each system
-//! call stands in one [`table`]; five mechanisms, independent of one another, make it true:
+//! call stands in one [`table`]; six mechanisms, independent of one another, make it true:
 //!
 //! * [`filter`]: the system call filter, installed in the child that becomes the command.
 //! * [`supervisor`]: the thread in the manager that answers what the filter asks.
 //! * [`streams`]: standard input, output and error: recorded, held, or shown on a terminal.
 //! * [`services`]: requests to the service manager: recorded inside, made after commit.
 //! * [`syslog`]: messages to the system log: kept inside, sent after commit.
+//! * [`ipc`]: objects of System V and POSIX communication: private inside, made outside after commit.
 //!
 //! # How a manager uses it
 //!
@@ -36,6 +37,10 @@
 //!         notice: Box::new(|notice| eprint!("txos: {notice}{}", line_end())),
 //!         abort: Box::new(|_refusal| { /* kill the transaction */ }),
 //!         locks: locks.clone(),
+//!         signals: Signals::default(),
+//!         numbers: Box::new(|| None),
+//!         gateway: Gateway::default(),
+//!         tapes: Tapes::default(),
 //!     };
 //!     let supervisor = Supervisor::start(recv_fd(&ours)?, policy.clone(), hooks, 1)?;
 //!     // If `plan.stdin_file` is set: streams.adopt_stdin(recv_fd(&ours)?);
@@ -85,6 +90,7 @@
 mod error;
 pub mod filter;
 mod handover;
+pub mod ipc;
 mod policy;
 pub mod services;
 pub mod streams;
@@ -92,6 +98,14 @@ pub mod supervisor;
 mod sys;
 pub mod syslog;
 pub mod table;
+
+/// Questions of a filter and their answers, for whoever answers them in another way than
+/// [`supervisor`]. Source: seccomp_unotify(2).
+pub mod notify {
+    pub use crate::sys::{
+        Answer, Notified, notif_recv, notif_send, notif_sync_wake_up, notif_valid,
+    };
+}
 
 pub use error::Error;
 pub use handover::{recv_fd, send_fd};

@@ -34,6 +34,14 @@ pub struct Policy {
     /// `--allow net:HOST[:PORT]`: connections to these are let through, and reported.
     #[serde(default)]
     pub allow_hosts: Vec<Host>,
+    /// `--net record`: streams to those (to all, where none is named) are recorded, so that a retry
+    /// sees the same bytes.
+    #[serde(default)]
+    pub record: bool,
+    /// An extended attribute that the view itself keeps on shadow objects: members are not shown it
+    /// in lists, and can neither set nor remove it.
+    #[serde(default)]
+    pub hidden_attribute: Option<String>,
 }
 
 /// A host that members may connect to.

@@ -5,7 +5,7 @@
 #![allow(unsafe_code, reason = "seccomp and its listener have no safe wrapper")]
 
 use crate::filter::bpf::Insn;
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use rustix::ioctl::{self, Opcode};
 use std::io;
 use std::mem;
@@ -106,29 +106,6 @@ pub fn notif_send(listener: BorrowedFd<'_>, id: u64, answer: Answer) -> rustix::
     }
 }
 
-/// Puts `ours` in place of the caller's descriptor `theirs`. `ENOENT` when the caller has gone.
-/// Source: seccomp_unotify(2), `SECCOMP_IOCTL_NOTIF_ADDFD`, Linux 5.9.
-pub fn notif_put_fd(
-    listener: BorrowedFd<'_>,
-    id: u64,
-    ours: BorrowedFd<'_>,
-    theirs: i32,
-    close_on_exec: bool,
-) -> rustix::io::Result<()> {
-    const PUT_FD: Opcode = libc::SECCOMP_IOCTL_NOTIF_ADDFD as Opcode;
-    let request = libc::seccomp_notif_addfd {
-        id,
-        flags: libc::SECCOMP_ADDFD_FLAG_SETFD as u32,
-        srcfd: ours.as_raw_fd() as u32,
-        newfd: theirs as u32,
-        newfd_flags: if close_on_exec { libc::O_CLOEXEC as u32 } else { 0 },
-    };
-    // SAFETY: the opcode's argument is a `seccomp_notif_addfd` that outlives the call.
-    unsafe {
-        ioctl::ioctl(listener, ioctl::Setter::<PUT_FD, libc::seccomp_notif_addfd>::new(request))
-    }
-}
-
 /// Whether the request still waits, so that what was read from its maker's memory was really its.
 pub fn notif_valid(listener: BorrowedFd<'_>, id: u64) -> bool {
     // SAFETY: the opcode's argument is a pointer to a `u64` that outlives the call.
@@ -141,6 +118,21 @@ pub fn notif_sync_wake_up(listener: BorrowedFd<'_>) -> bool {
     let set = unsafe { ioctl::IntegerSetter::<NOTIF_SET_FLAGS>::new_usize(SYNC_WAKE_UP as usize) };
     // SAFETY: as above; no memory is passed.
     unsafe { ioctl::ioctl(listener, set).is_ok() }
+}
+
+/// Sends a signal to the process of a pidfd (pidfd_send_signal(2)); every number, real-time ones too.
+pub fn send_signal(process: BorrowedFd<'_>, signal: i32) -> io::Result<()> {
+    // SAFETY: the call reads no memory: without a `siginfo_t` the kernel fills one as for kill(2).
+    let sent = unsafe {
+        libc::syscall(
+            libc::SYS_pidfd_send_signal,
+            process.as_raw_fd(),
+            signal,
+            std::ptr::null::<libc::siginfo_t>(),
+            0,
+        )
+    };
+    if sent == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Size of `struct timex` in bytes.
@@ -188,6 +180,53 @@ pub fn close_on_exec_from_3() -> io::Result<()> {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+/// Takes over the descriptors from 3 on that are not closed on exec, and has them closed on exec.
+///
+/// What a program has been started with is not closed on exec; what it opens itself is, in std and
+/// rustix. So these belong to nobody in the process yet.
+pub fn adopt_inherited() -> io::Result<Vec<OwnedFd>> {
+    let mut taken = Vec::new();
+    for entry in std::fs::read_dir("/proc/self/fd")? {
+        let name = entry?.file_name();
+        let Some(number) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
+        // SAFETY: a number that /proc tells is not −1; if it was closed meanwhile (that of the listing
+        // is not, yet), the call fails.
+        let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
+        let is_own = |flags: rustix::io::FdFlags| flags.contains(rustix::io::FdFlags::CLOEXEC);
+        if number < 3 || rustix::io::fcntl_getfd(borrowed).map_or(true, is_own) {
+            continue;
+        }
+        rustix::io::fcntl_setfd(borrowed, rustix::io::FdFlags::CLOEXEC)?;
+        // SAFETY: it is open, and was inherited (see above), so nobody else owns it.
+        taken.push(unsafe { OwnedFd::from_raw_fd(number) });
+    }
+    taken.sort_by_key(AsRawFd::as_raw_fd);
+    Ok(taken)
+}
+
+/// Puts a copy of `fd` at `number`, which is to stay open on exec, in place of whatever is there.
+pub fn put_descriptor(fd: impl AsFd, number: RawFd) -> io::Result<()> {
+    // SAFETY: takes integers. What was at `number` is nobody's in this process: a number that was
+    // reserved for the program that is run next.
+    match unsafe { libc::dup2(fd.as_fd().as_raw_fd(), number) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+/// Takes a descriptor that was inherited under this number for one use. To be called once for each.
+pub fn inherited(number: RawFd) -> OwnedFd {
+    // SAFETY: it was inherited for this alone, and the caller names it once: it becomes owned here.
+    unsafe { OwnedFd::from_raw_fd(number) }
+}
+
+/// Closes a number that was reserved.
+pub fn drop_descriptor(number: RawFd) -> io::Result<()> {
+    // SAFETY: it was reserved by [`put_descriptor`], and nobody owns it.
+    drop(unsafe { OwnedFd::from_raw_fd(number) });
+    Ok(())
 }
 
 /// Closes one of the standard streams of a process that is about to run another program.

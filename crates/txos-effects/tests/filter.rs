@@ -12,7 +12,9 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use txos_effects::filter::{Filter, close_abstract_sockets};
-use txos_effects::supervisor::{EffectsReport, Hooks, Locks, Notice, Supervisor};
+use txos_effects::supervisor::{
+    EffectsReport, Gateway, Hooks, Locks, Notice, Signals, Supervisor, Tapes,
+};
 use txos_effects::{ENOTXSUPPORT, Error, OnUnsupported, Policy, recv_fd, send_fd};
 
 /// What a run under the filter left.
@@ -41,6 +43,10 @@ fn under<T: Send + 'static>(policy: Policy, body: impl FnOnce() -> T + Send + 's
         notice: Box::new(move |notice: &Notice| lines.lock().unwrap().push(notice.to_string())),
         abort: Box::new(move |_| *count.lock().unwrap() += 1),
         locks: Locks::default(),
+        signals: Signals::default(),
+        numbers: Box::new(|| None),
+        gateway: Gateway::default(),
+        tapes: Tapes::default(),
     };
     let listener = recv_fd(&ours).unwrap();
     let supervisor = Supervisor::start(listener, policy, hooks, 2).unwrap();
@@ -52,7 +58,15 @@ fn under<T: Send + 'static>(policy: Policy, body: impl FnOnce() -> T + Send + 's
 }
 
 fn quiet() -> Hooks {
-    Hooks { notice: Box::new(|_| {}), abort: Box::new(|_| {}), locks: Locks::default() }
+    Hooks {
+        notice: Box::new(|_| {}),
+        abort: Box::new(|_| {}),
+        locks: Locks::default(),
+        signals: Signals::default(),
+        numbers: Box::new(|| None),
+        gateway: Gateway::default(),
+        tapes: Tapes::default(),
+    }
 }
 
 /// A raw call: its value, or its error number as a negative one.
@@ -74,17 +88,17 @@ const REFUSED: i64 = -(ENOTXSUPPORT as i64);
 #[test]
 fn durability_calls_return_at_once() {
     let seen = under(Policy::default(), || {
-        let bad = with(&[u64::MAX]);
         [
-            call(libc::SYS_fsync, bad),
-            call(libc::SYS_fdatasync, bad),
-            call(libc::SYS_sync, bad),
-            call(libc::SYS_syncfs, bad),
-            call(libc::SYS_sync_file_range, bad),
+            call(libc::SYS_sync, with(&[u64::MAX])),
             call(libc::SYS_msync, with(&[0, 4096, libc::MS_SYNC as u64])),
+            call(libc::SYS_msync, with(&[1, 4096, libc::MS_SYNC as u64])),
+            call(libc::SYS_msync, with(&[0, 4096, (libc::MS_SYNC | libc::MS_ASYNC) as u64])),
+            // The view's overlays wait for nothing; what else is opened is the kernel's affair.
+            call(libc::SYS_fsync, with(&[u64::MAX])),
         ]
     });
-    assert_eq!(seen.value, [0; 6]);
+    let (wrong, closed) = (-i64::from(libc::EINVAL), -i64::from(libc::EBADF));
+    assert_eq!(seen.value, [0, 0, wrong, wrong, closed]);
     assert!(seen.report.is_empty());
     // Without MS_SYNC the call is the kernel's: it asks whether memory is mapped.
     let seen = under(Policy::default(), || {
@@ -193,8 +207,9 @@ fn each_row_that_the_filter_decides_answers_as_the_table_says() {
             }
             tries.push((format!("{} {what}", row.call), nr, args, fate));
         };
-        // What reads a clock is tried in a test of its own.
-        if !row.call.contains("adjtime") {
+        // What reads a clock is tried in a test of its own, and a socket without a family is the
+        // kernel's to refuse.
+        if !row.call.contains("adjtime") && !row.call.starts_with("socket") {
             add("", row.fate, &[]);
         }
         for case in row.cases {
@@ -207,7 +222,7 @@ fn each_row_that_the_filter_decides_answers_as_the_table_says() {
     tries.retain(|(.., fate)| {
         matches!(fate, Fate::Refused | Fate::Absent | Fate::Deferred | Fate::Flag)
     });
-    assert!(tries.len() > 70, "{}", tries.len());
+    assert!(tries.len() > 60, "{}", tries.len());
     let made = tries.clone();
     let seen = under(Policy::default(), move || {
         made.iter().map(|(_, nr, args, _)| call((*nr).into(), *args)).collect::<Vec<_>>()
@@ -354,6 +369,10 @@ fn a_hook_that_fails_refuses_its_call_and_no_other() {
         notice: Box::new(|_| panic!("the printer is on fire (part of a test)")),
         abort: Box::new(|_| {}),
         locks: Locks::default(),
+        signals: Signals::default(),
+        numbers: Box::new(|| None),
+        gateway: Gateway::default(),
+        tapes: Tapes::default(),
     };
     let listener = recv_fd(&ours).unwrap();
     let supervisor = Supervisor::start(listener, Policy::default(), hooks, 1).unwrap();
@@ -413,6 +432,12 @@ fn a_program_in_a_user_namespace_is_supervised() {
         Ok(listener) => listener,
         Err(_) => {
             let error = child.join().unwrap().map(drop).unwrap_err();
+            let mut unshare = Command::new("unshare");
+            if rustix::process::geteuid().is_root() {
+                unshare.uid(65534).gid(65534);
+            }
+            let natively = unshare.args(["-Um", "true"]).status();
+            assert!(!natively.is_ok_and(|status| status.success()), "{error}");
             eprintln!("Skip: no user namespace for an ordinary user: {error}");
             return;
         }
@@ -460,12 +485,14 @@ fn as_an_ordinary_user() {
     if !rustix::process::geteuid().is_root() {
         return;
     }
-    let this = std::env::current_exe().unwrap();
-    let output = Command::new(this).uid(65534).gid(65534).arg("--quiet").output();
-    match output {
-        Ok(output) => assert!(output.status.success(), "{output:?}"),
-        Err(error) => eprintln!("Skip: the test program cannot be run by another user: {error}"),
-    }
+    // A copy, because the program may lie where no other user gets.
+    let dir = tempfile::tempdir().unwrap();
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(dir.path(), open).unwrap();
+    let this = dir.path().join("filter");
+    std::fs::copy(std::env::current_exe().unwrap(), &this).unwrap();
+    let output = Command::new(this).uid(65534).gid(65534).arg("--quiet").output().unwrap();
+    assert!(output.status.success(), "{output:?}");
 }
 
 #[test]

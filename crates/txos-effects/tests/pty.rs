@@ -19,7 +19,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use txos_effects::streams::{DEFAULT_LIMIT, Outcome, Outer, OutputMode, Streams, StreamsSpec};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The manager's half: runs the command on a transaction's streams.
 fn manage(args: &[String]) -> ExitCode {
@@ -50,6 +50,7 @@ fn manage(args: &[String]) -> ExitCode {
         // SAFETY: `settle` only makes system calls on its good path.
         unsafe { inner.pre_exec(move || plan.settle().map_err(std::io::Error::other)) };
         let mut child = inner.spawn().unwrap();
+        streams.show_terminal().unwrap();
         // It keeps copies of the ends that the child has; without this no pump would see the end.
         drop(inner);
         let status = child.wait().unwrap();
@@ -213,17 +214,18 @@ fn a_new_size_goes_in() {
 fn a_shell_has_job_control() {
     let mut screen = Screen::start(ONCE, &["env", "PS1=next> ", "bash", "--norc", "-i"]);
     screen.see("next> ");
-    screen.type_in("sleep 30\r");
-    screen.see("sleep 30");
-    // The shell has to have given the terminal to the job first.
-    thread::sleep(Duration::from_millis(200));
+    screen.type_in("echo rea'dy'; cat\r");
+    screen.see("ready\r\n");
+    // The job has the terminal when it repeats what is typed.
+    screen.type_in("once\r");
+    screen.see("once\r\nonce\r\n");
     screen.type_in("\x1a");
     screen.see("Stopped");
     screen.see("next> ");
     screen.type_in("fg\r");
     screen.see("fg\r\n");
-    screen.see("sleep 30");
-    thread::sleep(Duration::from_millis(200));
+    screen.type_in("twice\r");
+    screen.see("twice\r\n");
     screen.type_in("\x03");
     screen.see("next> ");
     screen.type_in("exit 4\r");
@@ -232,9 +234,10 @@ fn a_shell_has_job_control() {
 
 fn the_mode_comes_back_however_it_ends() {
     for (end, status) in [("panic", 101), ("exit", 7)] {
-        let mut screen = Screen::start(["auto", "1", end], &["sh", "-c", "echo on; sleep 0.2"]);
+        let mut screen = Screen::start(["auto", "1", end], &["sh", "-c", "echo on; read go"]);
         screen.see("on");
         assert!(!screen.local_modes().contains(LocalModes::ICANON));
+        screen.type_in("go\r");
         assert_eq!(screen.end(), (Some(status), true), "{end}");
     }
 }

@@ -27,6 +27,8 @@ const RET_K: u16 = 0x06;
 pub const NR: u32 = 0;
 /// Offset of the architecture in `struct seccomp_data`.
 pub const ARCH: u32 = 4;
+/// Offset of the address after the calling instruction, low half first.
+pub const CALLER: u32 = 8;
 
 /// Offset of the low half of argument `index` (both architectures are little endian).
 pub const fn arg_low(index: u8) -> u32 {

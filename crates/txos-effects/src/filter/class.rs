@@ -48,6 +48,24 @@ impl Class {
         }
     }
 
+    /// What a call of this class does once `--on-unsupported allow` lets it through, as the end of a
+    /// sentence: the view's own namespaces take in some of them, and end with it.
+    pub fn when_allowed(self, call: &str) -> &'static str {
+        match (self, call) {
+            (Class::Mount, "ioctl" | "swapon" | "swapoff" | "quotactl" | "quotactl_fd") => {
+                "it acts on the machine at once, and an abort does not undo it"
+            }
+            (Class::Mount, _) => {
+                "it acts on the transaction's view alone; what is written to a file system that is \
+                 mounted inside is no part of the commit, and that of a memory file system is lost"
+            }
+            (Class::Namespace, _) | (Class::Machine, "sethostname" | "setdomainname") => {
+                "it acts on the transaction's view alone, and is gone with it"
+            }
+            _ => "it acts outside the transaction at once, and an abort does not undo it",
+        }
+    }
+
     /// The flag that would let it through.
     pub fn flag(self) -> &'static str {
         match self {

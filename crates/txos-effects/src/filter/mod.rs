@@ -12,9 +12,11 @@ pub mod numbers;
 pub mod rules;
 
 use crate::{Error, Policy, sys};
-use bpf::{ARCH, Insn, NR, arg_high, arg_low, if_any_bit, if_at_least, if_equal, load, ret};
+use bpf::{
+    ARCH, CALLER, Insn, NR, arg_high, arg_low, if_any_bit, if_at_least, if_equal, load, ret,
+};
 use numbers::{NONE, NUMBERS};
-use rules::{Action, Ask, RULES, Rule, Test};
+use rules::{Action, Ask, Case, RULES, Rule, Test};
 use std::os::fd::OwnedFd;
 
 const RET_ALLOW: u32 = 0x7fff_0000;
@@ -94,10 +96,48 @@ impl Filter {
         program.extend([if_equal(SKIPPED, 2, 0), unknown, ret(ABSENT)]);
         for rule in RULES {
             let Some(number) = arch.number(rule.call) else { continue };
-            let body = compile(rule, policy);
+            let body = compile(rule, &|action| under_policy(action, policy));
             let skip = u8::try_from(body.len()).expect("a rule is far shorter than 255 steps");
             program.push(if_equal(number, 0, skip));
             program.extend(body);
+        }
+        program.push(ret(RET_ALLOW));
+        Filter { program }
+    }
+
+    /// A filter for the running machine that refuses nothing by itself: it asks about calls whose rule
+    /// `asks`, about those of `further`, and about those of `addressed` that name an address in their fifth
+    /// argument. Everything else goes through; so does whatever is called from the instruction before
+    /// `gate`, and what is called in another architecture's way.
+    pub fn asking(
+        gate: u64,
+        asks: &dyn Fn(Action) -> bool,
+        further: &[&str],
+        addressed: &[&str],
+    ) -> Filter {
+        const ASK: &[Case] = &[Case { when: &[], then: Action::Ask(Ask::Contact) }];
+        const ADDRESSED: &[Case] =
+            &[Case { when: &[Test::Given(4)], then: Action::Ask(Ask::Contact) }];
+        let mut program = vec![load(ARCH), if_equal(Arch::HOST.audit(), 1, 0), ret(RET_ALLOW)];
+        let (low, high) = (gate as u32, (gate >> 32) as u32);
+        program.extend([load(CALLER), if_equal(low, 0, 3), load(CALLER + 4)]);
+        program.extend([if_equal(high, 0, 1), ret(RET_ALLOW), load(NR)]);
+        let mut add = |call: &str, body: Vec<Insn>| {
+            if let Some(number) = Arch::HOST.number(call) {
+                let skip = u8::try_from(body.len()).expect("a rule is far shorter than 255 steps");
+                program.push(if_equal(number, 0, skip));
+                program.extend(body);
+            }
+        };
+        let always = |action| action;
+        for (calls, cases) in [(further, ASK), (addressed, ADDRESSED)] {
+            calls.iter().for_each(|call| add(call, compile(&Rule { call: "", cases }, &always)));
+        }
+        let named = |rule: &&Rule| !further.contains(&rule.call) && !addressed.contains(&rule.call);
+        let asked = |rule: &&Rule| rule.cases.iter().any(|case| asks(case.then));
+        for rule in RULES.iter().filter(named).filter(asked) {
+            let verdict = |action| if asks(action) { action } else { Action::Allow };
+            add(rule.call, compile(rule, &verdict));
         }
         program.push(ret(RET_ALLOW));
         Filter { program }
@@ -144,19 +184,21 @@ pub fn close_abstract_sockets() -> Result<bool, Error> {
     sys::scope_abstract_sockets().map_err(Error::system("close the abstract sockets of outsiders"))
 }
 
-/// The action as `policy` has it: a class that a flag lets through is simply allowed.
+/// The action as `policy` has it: a class that a flag lets through is simply allowed, and so is
+/// what would be asked about without a reason.
 pub fn under_policy(action: Action, policy: &Policy) -> Action {
     match action {
         Action::Ask(Ask::Refuse(class)) if class.allowed_by(policy) => Action::Allow,
+        Action::Ask(Ask::Hide) if policy.hidden_attribute.is_none() => Action::Allow,
         other => other,
     }
 }
 
 /// The block of a rule. Each case jumps to the next one where a test fails; the end allows.
-fn compile(rule: &Rule, policy: &Policy) -> Vec<Insn> {
+fn compile(rule: &Rule, verdict: &dyn Fn(Action) -> Action) -> Vec<Insn> {
     let mut body = Vec::new();
     for case in rule.cases {
-        let answer = ret(match under_policy(case.then, policy) {
+        let answer = ret(match verdict(case.then) {
             Action::Allow => RET_ALLOW,
             Action::Errno(errno) => RET_ERRNO | u32::from(errno),
             Action::Ask(_) => RET_USER_NOTIF,
@@ -172,6 +214,9 @@ fn compile(rule: &Rule, policy: &Policy) -> Vec<Insn> {
                 }
                 Test::Is(arg, value) => {
                     body.extend([load(arg_low(arg)), if_equal(value, 0, next_case)]);
+                }
+                Test::AtLeast(arg, value) => {
+                    body.extend([load(arg_low(arg)), if_at_least(value, 0, next_case)]);
                 }
                 Test::Given(arg) => body.extend([
                     load(arg_low(arg)),
@@ -192,7 +237,7 @@ fn compile(rule: &Rule, policy: &Policy) -> Vec<Insn> {
 /// Instructions that a test compiles to.
 fn test_length(test: Test) -> usize {
     match test {
-        Test::Bits(..) | Test::Is(..) => 2,
+        Test::Bits(..) | Test::Is(..) | Test::AtLeast(..) => 2,
         Test::Given(_) => 4,
     }
 }

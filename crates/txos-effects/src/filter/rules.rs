@@ -9,7 +9,8 @@
 //! * Every decision rests on registers, which the target cannot change any more. Memory that the
 //!   target could change behind our back decides nothing but the wording of a line, or what harms
 //!   nobody else: a peer's address (the transaction's network namespace has no way out, so a
-//!   changed one reaches nobody), a lock's range (another member misses its own protection).
+//!   changed one reaches nobody), a lock's range (another member misses its own protection), the
+//!   name of an attribute (a member that wants to mislead its own transaction can).
 //! * Rules whose arguments decide come first, hottest first; the others cost nothing to the rest.
 //! * Only the low 32 bits of an argument are compared where the kernel itself takes an `int`, an
 //!   `unsigned int`, or only the low half (`clone`: `lower_32_bits(clone_flags)`).
@@ -23,6 +24,8 @@ pub enum Test {
     Bits(u8, u32),
     /// The low half of the argument has this value: `(argument, value)`.
     Is(u8, u32),
+    /// The low half of the argument, unsigned, is at least this value: `(argument, value)`.
+    AtLeast(u8, u32),
     /// The argument, a pointer, is not null.
     Given(u8),
 }
@@ -39,6 +42,10 @@ pub enum Ask {
     Contact,
     /// Take the lock outside too, then let it go on.
     Lock,
+    /// Keep it for the commit when it signals a process outside, else let it go on.
+    Signal,
+    /// Answer it without the attribute that the policy hides, if that matters; else let it go on.
+    Hide,
 }
 
 /// What becomes of a call.
@@ -126,6 +133,8 @@ pub const IOCTLS: [(u32, &str); 7] = [
 const AF_UNIX: u32 = libc::AF_UNIX as u32;
 const AF_NETLINK: u32 = libc::AF_NETLINK as u32;
 const AF_ALG: u32 = libc::AF_ALG as u32;
+/// Far above the last socket family (Linux 6.18 has 46).
+const NO_FAMILY: u32 = 64;
 const NO_PROTOCOL: Action = Action::Errno(libc::EPROTONOSUPPORT as u16);
 
 /// socket(2) and socketpair(2), by family and, for netlink, by protocol.
@@ -139,6 +148,7 @@ const NO_PROTOCOL: Action = Action::Errno(libc::EPROTONOSUPPORT as u16);
 /// * Audit, SELinux and device events look as on a kernel without them, because programs that
 ///   change accounts take any other error for a failure.
 /// * The kernel's cipher sockets look absent too; all users of them have a way of their own.
+/// * No family at all, and numbers far above all families, are errors that the kernel itself names.
 const SOCKET: &[Case] = &[
     case(&[Test::Is(0, AF_UNIX)], Action::Allow),
     case(&[Test::Is(0, libc::AF_INET as u32)], Action::Allow),
@@ -149,6 +159,8 @@ const SOCKET: &[Case] = &[
     case(&[Test::Is(0, AF_NETLINK), Test::Is(2, libc::NETLINK_SELINUX as u32)], NO_PROTOCOL),
     case(&[Test::Is(0, AF_NETLINK), Test::Is(2, libc::NETLINK_KOBJECT_UEVENT as u32)], NO_PROTOCOL),
     case(&[Test::Is(0, AF_ALG)], Action::Errno(libc::EAFNOSUPPORT as u16)),
+    case(&[Test::Is(0, libc::AF_UNSPEC as u32)], Action::Allow),
+    case(&[Test::AtLeast(0, NO_FAMILY)], Action::Allow),
     case(&[], refuse(Class::Network)),
 ];
 
@@ -162,7 +174,23 @@ const SYSLOG: &[Case] = &[
     case(&[Test::Is(0, 8)], refuse(Class::Machine)),
 ];
 
+/// msync(2) reaches past the overlay to the file below it. Wrong arguments are left to the kernel,
+/// which finds them before it waits for anything.
+const MSYNC: &[Case] = &[
+    case(&[Test::Bits(0, 0xfff)], Action::Allow),
+    case(&[Test::Bits(2, !((libc::MS_SYNC | libc::MS_INVALIDATE) as u32))], Action::Allow),
+    case(&[Test::Bits(2, libc::MS_SYNC as u32)], DONE),
+];
+
+/// kill(2): groups, and every process, are of members alone; a number below 2 is none of an outsider's
+/// either (process 1 is the view's init).
+const KILL: &[Case] = &[
+    case(&[Test::Bits(0, 1 << 31)], Action::Allow),
+    case(&[Test::AtLeast(0, 2)], Action::Ask(Ask::Signal)),
+];
+
 const LOCK: Action = Action::Ask(Ask::Lock);
+const HIDE: Action = Action::Ask(Ask::Hide);
 
 /// fcntl(2): only the commands about locks are asked about.
 const FCNTL: &[Case] = &[
@@ -197,17 +225,30 @@ pub const RULES: &[Rule] = &[
     always!("sendmsg", Action::Ask(Ask::Contact)),
     always!("sendmmsg", Action::Ask(Ask::Contact)),
     always!("flock", LOCK),
+    // To a process outside it waits for the commit. (Its kind for threads and with values is for
+    // members: outsiders have no number there.)
+    rule("kill", KILL),
     rule("socket", SOCKET),
     rule("socketpair", SOCKET),
-    rule("msync", &[case(&[Test::Bits(2, libc::MS_SYNC as u32)], DONE)]),
+    rule("msync", MSYNC),
     rule("unshare", &[case(&[Test::Bits(0, NEW_NAMESPACE | NEW_TIME)], refuse(Class::Namespace))]),
     rule("syslog", SYSLOG),
-    // Durability is the commit's.
-    always!("fsync", DONE),
-    always!("fdatasync", DONE),
+    // It would flush every file system of the machine. (fsync(2) and its kind go through: the view's
+    // overlays are mounted `volatile`, so they wait for nothing there, and a live file is flushed.)
     always!("sync", DONE),
-    always!("syncfs", DONE),
-    always!("sync_file_range", DONE),
+    // Only where the view keeps an attribute of its own (see `Policy::hidden_attribute`).
+    always!("setxattr", HIDE),
+    always!("lsetxattr", HIDE),
+    always!("fsetxattr", HIDE),
+    always!("setxattrat", HIDE),
+    always!("removexattr", HIDE),
+    always!("lremovexattr", HIDE),
+    always!("fremovexattr", HIDE),
+    always!("removexattrat", HIDE),
+    always!("listxattr", HIDE),
+    always!("llistxattr", HIDE),
+    always!("flistxattr", HIDE),
+    always!("listxattrat", HIDE),
     // Not offered: programs fall back. (clone3 hides its flags in memory.)
     always!("clone3", ABSENT),
     always!("io_uring_setup", ABSENT),
@@ -267,6 +308,7 @@ impl Test {
         match self {
             Test::Bits(arg, mask) => args[usize::from(arg)] as u32 & mask != 0,
             Test::Is(arg, value) => args[usize::from(arg)] as u32 == value,
+            Test::AtLeast(arg, value) => args[usize::from(arg)] as u32 >= value,
             Test::Given(arg) => args[usize::from(arg)] != 0,
         }
     }

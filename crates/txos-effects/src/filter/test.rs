@@ -43,11 +43,12 @@ proptest! {
     fn the_program_does_what_the_rules_say(
         arm in any::<bool>(),
         net in any::<bool>(),
+        hides in any::<bool>(),
         nr in prop_oneof![0u32..480, any::<u32>(), Just(SKIPPED), Just(X32_BIT)],
         args in prop::array::uniform6(arg()),
     ) {
         let arch = if arm { Arch::Aarch64 } else { Arch::X86_64 };
-        let policy = policy(net);
+        let policy = Policy { hidden_attribute: hides.then(String::new), ..policy(net) };
         let filter = Filter::for_arch(arch, &policy);
         let answer = run(filter.program(), &Call { nr, arch: arch.audit(), args });
         prop_assert_eq!(answer, Some(expected(arch, nr, &args, &policy)));
@@ -65,7 +66,9 @@ fn every_rule_is_reached_on_both_architectures() {
                 for test in case.when {
                     match *test {
                         Test::Bits(arg, mask) => args[usize::from(arg)] = u64::from(mask),
-                        Test::Is(arg, value) => args[usize::from(arg)] = u64::from(value),
+                        Test::Is(arg, value) | Test::AtLeast(arg, value) => {
+                            args[usize::from(arg)] = u64::from(value);
+                        }
                         Test::Given(arg) => args[usize::from(arg)] = 1 << 40,
                     }
                 }

@@ -4,9 +4,11 @@
 //! * Nothing is fed that is not recorded first, unless recording has failed; then the record says
 //!   so and cannot be replayed.
 //! * Outside is read only while the reader inside is there and its pipe has room. What the command
-//!   leaves unread in the pipe is gone for whoever reads next outside, unless the outer descriptor
-//!   can seek: then it is set back to what was read.
+//!   leaves unread stays outside for whoever reads there next: of pipes and stream sockets no more is
+//!   taken than it has read (see [`super::lend`]), what can seek is set back. Where a retry reads
+//!   less than the attempt before it, what lies between stays taken.
 
+use super::lend::Lender;
 use super::pump::{CHUNK, Control, gone, lock, readable, wait};
 use super::spool::Spool;
 use rustix::event::PollFlags;
@@ -62,10 +64,16 @@ pub(super) fn feed(
     let mut fed = 0;
     // Bytes that are in hand and not kept: their place in `bytes`.
     let mut loose = 0..0;
+    let mut lender = Lender::new(outer, inner);
     loop {
         let ready = wait(control, true, [(Some(inner), PollFlags::OUT)], None);
         if ready.cancelled || ready.ended || gone(ready.on[0]) {
             break;
+        }
+        if let Some(lender) = &mut lender
+            && lender.is_out()
+        {
+            fed += lender.settle(record);
         }
         if loose.is_empty() {
             let kept = lock(record).spool.read_at(fed, &mut bytes).unwrap_or(0);
@@ -87,6 +95,12 @@ pub(super) fn feed(
             if !readable(ready.on[1]) {
                 continue;
             }
+            if let Some(lender) = &mut lender {
+                if !lender.lend() {
+                    lock(record).eof = true;
+                }
+                continue;
+            }
             match rustix::io::read(outer, &mut *bytes) {
                 Ok(0) => lock(record).eof = true,
                 Ok(read) if lock(record).take(&bytes[..read]) => {}
@@ -104,6 +118,11 @@ pub(super) fn feed(
                 None => break,
             }
         }
+    }
+    if let Some(lender) = &mut lender
+        && lender.is_out()
+    {
+        return fed + lender.settle(record);
     }
     fed.saturating_sub(ioctl_fionread(inner).unwrap_or(0))
 }

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | terminal | a terminal of the transaction's own, shown on the outer one |
 //! | input: file with a name | the same file opened in the view, so that reading it is captured; the outer position is set afterwards to where the command stopped |
-//! | input: pipe, socket, file without a name | a pipe, fed and recorded: a retry reads the same bytes |
+//! | input: pipe, socket, file without a name | a pipe, fed and recorded: a retry reads the same bytes, and what the command leaves unread stays outside |
 //! | output, held | a pipe into a store; written out in one go at commit |
 //! | output, live | a pipe, carried out at once |
 //! | `/dev/null` and its like | as it is |
@@ -19,9 +19,11 @@
 //! what the user needs. It is dropped before a retry and when the transaction is discarded.
 //!
 //! What a program can notice: output that was a file is a pipe inside (it cannot seek in it), and
-//! input from a pipe may have been taken out of it up to 80 KiB beyond what the command read.
+//! input from a pipe or a socket comes in pieces of one page at most.
 
 mod input;
+mod lend;
+mod others;
 mod outer;
 mod plan;
 mod pty;
@@ -29,8 +31,9 @@ mod pump;
 mod spool;
 mod terminal;
 
+pub use others::Inherited;
 pub use outer::Outer;
-pub use plan::{ChildPlan, StdinFile, seal_descriptors};
+pub use plan::{ChildPlan, Origin, Other, StdinFile, seal_descriptors};
 pub use spool::DEFAULT_LIMIT;
 pub use terminal::{line_end, restore};
 
@@ -39,7 +42,7 @@ use input::Record;
 use outer::{Kind, same_place};
 use pty::{OuterTerminal, SizeChanges, carry_terminal, size_changes};
 use pump::{Control, Sink, carry_out, flush, lock};
-use rustix::fd::OwnedFd;
+use rustix::fd::{OwnedFd, RawFd};
 use rustix::fs::SeekFrom;
 use rustix::pipe::{PipeFlags, pipe_with};
 use serde::{Deserialize, Serialize};
@@ -105,6 +108,7 @@ pub struct Streams {
     spec: StreamsSpec,
     stdin: Kind,
     outputs: [Output; 2],
+    others: Vec<others::Other>,
     terminal: Option<OuterTerminal>,
     signals: Option<SizeChanges>,
     record: Arc<Mutex<Record>>,
@@ -129,10 +133,14 @@ enum Output {
 #[derive(Debug)]
 struct Attempt {
     control: Arc<Control>,
-    outputs: Vec<(&'static str, JoinHandle<io::Result<()>>)>,
+    outputs: Vec<(String, JoinHandle<io::Result<()>>)>,
     feeder: Option<JoinHandle<u64>>,
+    /// The master side of the view's terminal, until it is shown.
+    master: Option<OwnedFd>,
     terminal: Option<JoinHandle<()>>,
     stdin_inside: Option<OwnedFd>,
+    /// Files of the others as they were opened inside, by number.
+    files_inside: Vec<(RawFd, OwnedFd)>,
 }
 
 impl Attempt {
@@ -141,8 +149,10 @@ impl Attempt {
             control: Arc::new(Control::new()?),
             outputs: Vec::new(),
             feeder: None,
+            master: None,
             terminal: None,
             stdin_inside: None,
+            files_inside: Vec::new(),
         })
     }
 }
@@ -157,6 +167,9 @@ pub struct AttemptFds {
     pub stdout: Option<OwnedFd>,
     /// Standard error, or `None` when it stays closed or is the view's terminal.
     pub stderr: Option<OwnedFd>,
+    /// Further ends that the child inherits, under the numbers that the plan names. They are not
+    /// closed on exec: drop them when the child is started, and start nothing else before.
+    pub others: Vec<OwnedFd>,
     /// What the child has to do.
     pub plan: ChildPlan,
 }
@@ -192,7 +205,20 @@ impl Streams {
         let signals = terminal.is_some().then(size_changes).transpose()?;
         let record = Record::new(spec.spool(), spec.retries);
         let record = Arc::new(Mutex::new(record));
-        Ok(Streams { spec, stdin, outputs, terminal, signals, record, attempt: None })
+        let others = Vec::new();
+        Ok(Streams { spec, stdin, outputs, others, terminal, signals, record, attempt: None })
+    }
+
+    /// Takes over what else was open before the transaction. To be called before the first attempt.
+    pub fn carry(&mut self, inherited: Inherited) {
+        let outputs = self.outputs.each_ref().map(|output| match output {
+            Output::Pipe { outer, .. } => Some(outer),
+            _ => None,
+        });
+        let shown = matches!(self.stdin, Kind::Terminal(_))
+            || self.outputs.iter().any(|output| matches!(output, Output::Terminal));
+        self.others =
+            others::resolve(inherited, outputs, self.spec.output, shown, || self.spec.spool());
     }
 
     /// Makes fresh ends for an attempt and starts to carry.
@@ -223,11 +249,24 @@ impl Streams {
         let mut plan = ChildPlan::default();
         let stdin = self.start_input(attempt, &mut plan)?;
         let [stdout, stderr] = self.start_outputs(attempt, &mut plan)?;
-        Ok(AttemptFds { stdin, stdout, stderr, plan })
+        let standard = [stdout.as_ref(), stderr.as_ref().or(stdout.as_ref())];
+        let ends = others::start(&self.others, standard, &mut plan.others)?;
+        for (at, read) in ends.carried {
+            let other = &self.others[at];
+            let others::Becomes::Pipe(output) = &other.becomes else { continue };
+            let sink = match &output.held {
+                Some(spool) => Sink::Held(Arc::clone(spool)),
+                None => Sink::Live(Arc::clone(&output.outer)),
+            };
+            let control = Arc::clone(&attempt.control);
+            let carry = move || carry_out(read, &sink, &control);
+            attempt.outputs.push((other.name(), spawn("txos-output", carry)?));
+        }
+        Ok(AttemptFds { stdin, stdout, stderr, others: ends.inherited, plan })
     }
 
     /// Takes the master side of the terminal that the view made for the streams of
-    /// [`ChildPlan::on_terminal`], makes it look like the outer one, and starts to carry.
+    /// [`ChildPlan::on_terminal`], and makes it look like the outer one.
     ///
     /// The view makes the terminal, because only a terminal of its own `/dev/pts` has a name there
     /// (`ttyname(3)`), and because the host's `/dev/pts` would show other people's terminals.
@@ -236,9 +275,26 @@ impl Streams {
     ///
     /// [`Error::System`] when it cannot be set up.
     pub fn adopt_terminal(&mut self, master: OwnedFd) -> Result<(), Error> {
+        let (Some(outer), Some(attempt)) = (&self.terminal, &mut self.attempt) else {
+            return Ok(());
+        };
+        pty::set_up(&master, outer)?;
+        attempt.master = Some(master);
+        Ok(())
+    }
+
+    /// Starts to carry between the adopted terminal, if there is one, and the outer one. To be called
+    /// when the command's process leads the terminal's session: a key that interrupts would before
+    /// that interrupt nobody and be lost. Until then the outer terminal is as it was, and its keys
+    /// interrupt the manager.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`] when no thread can be had.
+    pub fn show_terminal(&mut self) -> Result<(), Error> {
         let (Some(outer), Some(signals)) = (&self.terminal, &self.signals) else { return Ok(()) };
         let Some(attempt) = &mut self.attempt else { return Ok(()) };
-        pty::set_up(&master, outer)?;
+        let Some(master) = attempt.master.take() else { return Ok(()) };
         let (outer, record) = (outer.clone(), Arc::clone(&self.record));
         let control = Arc::clone(&attempt.control);
         let signals = signals.socket.try_clone().map_err(Error::system("watch the size"))?;
@@ -252,6 +308,13 @@ impl Streams {
     pub fn adopt_stdin(&mut self, inside: OwnedFd) {
         if let Some(attempt) = &mut self.attempt {
             attempt.stdin_inside = Some(inside);
+        }
+    }
+
+    /// Takes a descriptor that [`ChildPlan::open_others`] gave, as [`Streams::adopt_stdin`] does.
+    pub fn adopt_file(&mut self, number: RawFd, inside: OwnedFd) {
+        if let Some(attempt) = &mut self.attempt {
+            attempt.files_inside.push((number, inside));
         }
     }
 
@@ -277,11 +340,15 @@ impl Streams {
                 held.clear();
                 continue;
             }
-            let flushed = Control::new()
-                .map_err(io::Error::other)
-                .and_then(|control| flush(&mut held, outer, &control));
-            if let Err(error) = flushed {
-                report.errors.push(format!("{name}: held output could not be written: {error}"));
+            report.errors.extend(write_out(name, &mut held, outer));
+        }
+        for other in &self.others {
+            // What a failed command wrote beside its diagnostics has not happened.
+            match other.held() {
+                Some((outer, held)) if outcome == Outcome::Commit => {
+                    report.errors.extend(write_out(&other.name(), &mut lock(held), outer));
+                }
+                _ => report.dropped += other.drop_held(),
             }
         }
         report
@@ -304,6 +371,9 @@ impl Streams {
         let read = attempt.feeder.and_then(|feeder| feeder.join().ok());
         if outcome == Outcome::Retry {
             return;
+        }
+        for (number, inside) in &attempt.files_inside {
+            self.others.iter().for_each(|other| other.settle(*number, inside));
         }
         match (&self.stdin, read, attempt.stdin_inside) {
             (Kind::File(outer, _), _, Some(inside)) => {
@@ -393,7 +463,7 @@ impl Streams {
                     let control = Arc::clone(&attempt.control);
                     let name = ["standard output", "standard error"][at];
                     let carry = move || carry_out(read, &sink, &control);
-                    attempt.outputs.push((name, spawn("txos-output", carry)?));
+                    attempt.outputs.push((name.to_owned(), spawn("txos-output", carry)?));
                     Some(write)
                 }
             };
@@ -430,6 +500,13 @@ impl StreamsSpec {
         }
         outputs
     }
+}
+
+/// Writes what was held; a line if that fails.
+fn write_out(name: &str, held: &mut Spool, outer: &OwnedFd) -> Option<String> {
+    let flushed =
+        Control::new().map_err(io::Error::other).and_then(|control| flush(held, outer, &control));
+    flushed.err().map(|error| format!("{name}: held output could not be written: {error}"))
 }
 
 fn own(fd: &OwnedFd) -> Result<OwnedFd, Error> {

@@ -43,8 +43,52 @@ const FIRST_TRY: Duration = Duration::from_millis(1);
 const LAST_TRY: Duration = Duration::from_millis(20);
 
 /// The locks that a transaction holds outside. Clones are one; the last that is dropped frees them.
-#[derive(Debug, Clone, Default)]
-pub struct Locks(Arc<Mutex<BTreeMap<Key, Proxy>>>);
+#[derive(Clone, Default)]
+pub struct Locks {
+    held: Arc<Mutex<BTreeMap<Key, Proxy>>>,
+    waits: Arc<Waits>,
+}
+
+/// Called when the first member begins to wait for a lock outside, and when the last has stopped.
+pub type OnWait = Box<dyn Fn(bool) + Send + Sync>;
+
+/// How many members wait for locks outside.
+#[derive(Default)]
+struct Waits {
+    count: Mutex<usize>,
+    tell: Option<OnWait>,
+}
+
+/// A member that waits.
+struct Waiting(Arc<Waits>);
+
+impl Waiting {
+    fn begin(waits: &Arc<Waits>) -> Waiting {
+        let mut count = lock(&waits.count);
+        *count += 1;
+        if let (1, Some(tell)) = (*count, &waits.tell) {
+            tell(true);
+        }
+        drop(count);
+        Waiting(Arc::clone(waits))
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let mut count = lock(&self.0.count);
+        *count -= 1;
+        if let (0, Some(tell)) = (*count, &self.0.tell) {
+            tell(false);
+        }
+    }
+}
+
+impl std::fmt::Debug for Locks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Locks").field(&lock(&self.held).len()).finish()
+    }
+}
 
 /// Device, inode, and whether it is a flock(2) lock: the two kinds do not meet.
 type Key = (u64, u64, bool);
@@ -76,9 +120,15 @@ enum Asked {
 }
 
 impl Locks {
+    /// No locks; `tell` hears whether somebody waits for one.
+    pub fn telling(tell: OnWait) -> Locks {
+        let waits = Waits { count: Mutex::default(), tell: Some(tell) };
+        Locks { waits: Arc::new(waits), ..Locks::default() }
+    }
+
     /// Takes a lock on a stable file, without waiting. `EAGAIN` when an outsider has it.
     fn take(&self, stable: &Stable, wanted: Wanted) -> rustix::io::Result<()> {
-        let mut held = lock(&self.0);
+        let mut held = lock(&self.held);
         let key = (stable.status.st_dev, stable.status.st_ino, wanted.range.is_none());
         let known = held.get(&key);
         let exclusive = wanted.exclusive || known.is_some_and(|proxy| proxy.exclusive);
@@ -107,7 +157,7 @@ impl Locks {
 
     /// The descriptor that holds the range locks of a file, if there are any.
     fn find(&self, stable: &Stable, exclusive: bool, range: Range) -> Option<(bool, Range)> {
-        let held = lock(&self.0);
+        let held = lock(&self.held);
         let key = (stable.status.st_dev, stable.status.st_ino, false);
         let found = match held.get(&key) {
             Some(proxy) => sys::find_lock(&proxy.file, exclusive, range),
@@ -211,6 +261,7 @@ impl Shared {
     }
 
     fn try_until(&self, stable: &Stable, wanted: Wanted, target: &Target<'_>) -> Answer {
+        let _waiting = Waiting::begin(&self.hooks.locks.waits);
         let mut pause = FIRST_TRY;
         loop {
             let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(pause.subsec_nanos()) };

@@ -13,14 +13,18 @@
 //! Source: seccomp_unotify(2).
 
 mod describe;
+mod gateway;
+mod hidden;
 mod locks;
 mod network;
-mod reach;
 mod report;
+mod signals;
 mod target;
 
-pub use locks::Locks;
+pub use gateway::{Gateway, Tapes};
+pub use locks::{Locks, OnWait};
 pub use report::{Contact, EffectsReport, Notice, Refusal};
+pub use signals::{Numbers, Signals};
 
 use crate::filter::class::Class;
 use crate::filter::rules::{Action, Ask, rule_of};
@@ -33,7 +37,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use std::fmt;
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use target::{Peer, Target};
@@ -54,6 +58,14 @@ pub struct Hooks {
     /// Where the locks are held that members take. Outlives the supervisor: a lock is held until
     /// the transaction has ended.
     pub locks: Locks,
+    /// Where the signals are kept that members send to processes outside, for the commit.
+    pub signals: Signals,
+    /// Tells the greatest process number that the view has used.
+    pub numbers: Numbers,
+    /// What the view has made for connections that are allowed out.
+    pub gateway: Gateway,
+    /// Where streams are recorded (`--net record`). Outlives the supervisor: a retry replays them.
+    pub tapes: Tapes,
 }
 
 impl fmt::Debug for Hooks {
@@ -80,6 +92,8 @@ struct Shared {
     turn: Mutex<()>,
     collected: Mutex<Collector>,
     members: network::Members,
+    /// The greatest process number that the view is known to have used.
+    used: AtomicU32,
     /// Threads that answer a call later.
     waiters: AtomicUsize,
 }
@@ -102,8 +116,9 @@ impl Supervisor {
             .map_err(Error::system("make the supervisor's stop event"))?;
         let sync_wake_up = sys::notif_sync_wake_up(listener.as_fd());
         let (turn, collected) = (Mutex::default(), Mutex::default());
-        let (members, waiters) = Default::default();
-        let shared = Shared { listener, stop, policy, hooks, turn, collected, members, waiters };
+        let (members, used, waiters) = Default::default();
+        let shared =
+            Shared { listener, stop, policy, hooks, turn, collected, members, used, waiters };
         let shared = Arc::new(shared);
         let mut supervisor = Supervisor { shared, threads: Vec::new(), sync_wake_up };
         for _ in 0..threads.max(1) {
@@ -138,6 +153,7 @@ impl Supervisor {
     fn end(&mut self) {
         // The counter of an event cannot overflow by one write; there is nothing else to fail.
         let _ = rustix::io::write(&self.shared.stop, &1u64.to_ne_bytes());
+        self.shared.hooks.gateway.finish();
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
                 lock(&self.shared.collected).trouble("a supervisor thread failed");
@@ -208,7 +224,12 @@ impl Shared {
         let name = rule.map_or("unknown", |rule| rule.call);
         match under_policy(action, &self.policy) {
             Action::Ask(Ask::Contact) => self.contact(request, name, &target),
+            Action::Ask(Ask::Signal) => request.answer(self.signal(&call, &target)),
             Action::Ask(Ask::Lock) => self.lock(request, name, &target),
+            Action::Ask(Ask::Hide) => {
+                let hidden = self.policy.hidden_attribute.as_deref().unwrap_or_default();
+                request.answer(hidden::answer(name, &call.args, &target, hidden));
+            }
             Action::Ask(Ask::Clock) => match read_clock(name, &call, &target) {
                 Some(answer) => request.answer(answer),
                 None => self.refuse(request, Class::Clock, name, String::new(), &target),
@@ -257,7 +278,9 @@ impl Shared {
                 }
                 Peer::Net(address) => {
                     if let Some(detail) = self.members.outside(address, target.pid()) {
-                        let allowed = reach::is_allowed(&self.policy.allow_hosts, address);
+                        let hosts = &self.policy.allow_hosts;
+                        let allowed = (self.policy.record && hosts.is_empty())
+                            || gateway::is_allowed(hosts, address);
                         if allowed && call == "connect" {
                             return self.reach(request, address);
                         }

@@ -47,16 +47,25 @@ pub struct EffectsReport {
     pub allowed: Vec<Refusal>,
     /// Network addresses that were contacted (`--allow net`).
     pub contacted: Vec<Contact>,
+    /// What became of recorded streams, a line each (`--net record`).
+    #[serde(default)]
+    pub replayed: Vec<String>,
     /// Local sockets that were tried. One of the host answers `ECONNREFUSED` in the view unless
     /// `--allow PATH` lets it through: see [`EffectsReport::host_sockets`].
     pub local: Vec<Contact>,
     /// Files whose locks were also taken outside, until the end.
     #[serde(default)]
     pub locked: Vec<String>,
+    /// Signals to processes outside, which are sent after a commit.
+    #[serde(default)]
+    pub signals: Vec<String>,
     /// Messages to the system log, which are sent after a commit.
     #[serde(default)]
     pub messages: Vec<String>,
-    /// Objects of System V and POSIX communication that were left, and are gone.
+    /// Objects of System V and POSIX communication that were made outside after the commit.
+    #[serde(default)]
+    pub published: Vec<String>,
+    /// Those that were left, cannot be made outside, and are gone.
     #[serde(default)]
     pub left: Vec<String>,
     /// What went wrong in the supervisor itself.
@@ -99,7 +108,11 @@ impl fmt::Display for Notice {
                 what.flag
             ),
             Notice::Allowed(what) => {
-                write!(f, "warning: {what} was made outside the transaction: {}", what.class.why())
+                write!(
+                    f,
+                    "warning: {what} was let through: {}",
+                    what.class.when_allowed(&what.call)
+                )
             }
             Notice::Trouble(text) => f.write_str(text),
         }
@@ -187,6 +200,20 @@ impl Collector {
     pub(super) fn locked(&mut self, path: String) {
         if self.report.locked.len() < MAX_ENTRIES && !self.report.locked.contains(&path) {
             self.report.locked.push(path);
+        }
+    }
+
+    /// Notes a signal that waits for the commit.
+    pub(super) fn signal(&mut self, text: String) {
+        if self.report.signals.len() < MAX_ENTRIES {
+            self.report.signals.push(text);
+        }
+    }
+
+    /// Notes what became of a recorded stream.
+    pub(super) fn replayed(&mut self, text: &str) {
+        if self.report.replayed.len() < MAX_ENTRIES {
+            self.report.replayed.push(text.to_owned());
         }
     }
 

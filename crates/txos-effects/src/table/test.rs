@@ -22,7 +22,9 @@ fn agrees(fate: Fate, action: Action, asked: bool) -> bool {
             _ => fate == Fate::Refused || (fate == Fate::Absent && !asked),
         },
         Action::Ask(Ask::Clock) => fate == Fate::Refused,
-        Action::Ask(Ask::Contact | Ask::Lock) => !matches!(fate, Fate::Refused | Fate::Absent),
+        Action::Ask(Ask::Contact | Ask::Lock | Ask::Signal | Ask::Hide) => {
+            !matches!(fate, Fate::Refused | Fate::Absent)
+        }
         Action::Errno(0) => fate == Fate::Deferred,
         Action::Errno(_) => fate == Fate::Absent,
         Action::Allow => fate != Fate::Refused,
@@ -128,6 +130,94 @@ fn every_sentence_is_one() {
         for says in std::iter::once(row.says).chain(row.cases.iter().map(|case| case.says)) {
             assert!(says.ends_with(['.', ')']) && says.len() > 10, "{}: {says}", row.call);
             assert!(!says.contains('|') && !says.contains("  "), "{}: {says}", row.call);
+        }
+    }
+}
+
+#[test]
+fn a_build_with_headers_that_know_more_fails_and_names_the_call() {
+    // The build script itself, run as cargo runs it.
+    let script = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("build.rs");
+    let dir = tempfile::tempdir().unwrap();
+    let (program, header) = (dir.path().join("build"), dir.path().join("unistd_64.h"));
+    let mut compile = std::process::Command::new("rustc");
+    compile.args(["--edition", "2024", "-o"]).arg(&program).arg(&script);
+    let Ok(compiled) = compile.output() else {
+        eprintln!("Skip: no rustc to run the build script with");
+        return;
+    };
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    let run = |newer: bool| {
+        let mut command = std::process::Command::new(&program);
+        command.env("TXOS_KERNEL_HEADER", &header).env_remove("TXOS_NEWER_HEADERS");
+        if newer {
+            command.env("TXOS_NEWER_HEADERS", "1");
+        }
+        String::from_utf8(command.output().unwrap().stdout).unwrap()
+    };
+    std::fs::write(&header, "#define __NR_read 0\n").unwrap();
+    assert!(!run(false).contains("cargo::error"), "{}", run(false));
+    std::fs::write(&header, "#define __NR_read 0\n#define __NR_teleport 9000\n").unwrap();
+    assert!(run(false).contains("cargo::error") && run(false).contains("teleport"));
+    assert!(run(true).contains("cargo::warning") && !run(true).contains("cargo::error"));
+}
+
+/// The test that makes the call, for each case that is not told by registers (those are all made by
+/// `each_row_that_the_filter_decides_answers_as_the_table_says`).
+const WITNESSES: &[(&str, &str)] = &[
+    (
+        "--exempt-log FILE, --live PATH, --pass-fd N",
+        "an_exempt_log_is_written_at_once_and_survives",
+    ),
+    ("--live PATH", "stores_into_live_files_are_outside_at_once"),
+    ("/dev/log", "log_messages_are_sent_by_a_commit_and_dropped_by_an_abort"),
+    ("/proc/sys, /sys and their kind for writing", "the_machines_settings_are_read_only"),
+    ("O_SYNC, O_DSYNC", "synchronous_writes_do_not_wait_and_are_committed"),
+    ("RENAME_WHITEOUT", "a_whiteout_cannot_be_made_by_hand"),
+    ("SECCOMP_FILTER_FLAG_NEW_LISTENER", "a_member_can_install_filters_but_no_second_listener"),
+    ("a FIFO or socket that an outsider made", "a_fifo_of_an_outsider_meets_members_alone"),
+    ("a character device 0:0", "a_whiteout_cannot_be_made_by_hand"),
+    ("a device but null, zero, full", "device_nodes_made_inside_or_lying_in_the_tree"),
+    ("a directory that exists outside, without privilege", "a_user_on_a_tree_that_was_there"),
+    ("a file that was only read so far", "flags_of_a_file_that_was_only_read_are_refused"),
+    ("a local socket of an outsider", "local_sockets_of_outsiders"),
+    (
+        "a loopback port where an outsider listens",
+        "a_server_outside_is_refused_with_the_flag_named",
+    ),
+    ("a path below --live or --allow", "live_paths_are_not_rolled_back_and_are_reported"),
+    ("a process outside", "signals_to_outsiders_are_sent_by_a_commit"),
+    ("a thread or pidfd of a process outside", "threads_of_outsiders_cannot_be_signalled"),
+    ("an address outside loopback", "a_client_of_the_network_names_call_and_flag"),
+    ("connect to what --allow net:HOST", "a_host_that_is_allowed_by_name_is_reached_and_no_other"),
+    ("connect with --net record", "a_retry_sees_the_recorded_answers_and_asks_nobody"),
+    ("devices of the machine", "block_devices_and_raw_memory"),
+    (
+        "what was open before, from descriptor 3 on",
+        "writes_to_what_was_open_before_come_with_the_commit",
+    ),
+    ("standard output and error", "deferred_output_comes_only_with_a_commit"),
+];
+
+#[test]
+fn every_refused_or_deferred_case_has_a_test_that_makes_the_call() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut sources = String::new();
+    for dir in ["tests", "../../tests/tests"] {
+        for entry in std::fs::read_dir(root.join(dir)).into_iter().flatten().flatten() {
+            sources.push_str(&std::fs::read_to_string(entry.path()).unwrap_or_default());
+        }
+    }
+    for row in rows() {
+        for case in row.cases.iter().filter(|case| case.sample == Sample::Elsewhere) {
+            if case.fate.is_whole() && case.fate != Fate::Deferred {
+                continue;
+            }
+            let witness = WITNESSES.iter().find(|(when, _)| case.when.starts_with(when));
+            let (_, test) = witness.unwrap_or_else(|| {
+                panic!("{}, {}: no test is named that makes the call", row.call, case.when)
+            });
+            assert!(sources.contains(&format!("fn {test}")), "{test} is no test any more");
         }
     }
 }

@@ -194,8 +194,9 @@ pub(super) const ROWS: &[Entry] = &[
     plain(
         &["fsync", "fdatasync", "sync", "syncfs", "sync_file_range"],
         Deferred,
-        "Returns 0 at once inside; the commit makes everything durable together (unless \
-         --nondurable); after an abort there is nothing to keep.",
+        "Waits for nothing on a file of the view; the commit makes everything durable together \
+         (unless --nondurable); after an abort there is nothing to keep. A file that is let through \
+         is flushed at once; sync(2) returns 0.",
     ),
     cases(
         &["fcntl"],
@@ -242,7 +243,7 @@ pub(super) const ROWS: &[Entry] = &[
         "The process's own root, directory or mask, in the view; gone with it at commit and abort.",
     ),
     plain(
-        &["statfs", "fstatfs", "ustat", "sysfs", "statmount", "listmount"],
+        &["statfs", "fstatfs", "ustat", "sysfs", "statmount", "listmount", "listns"],
         Harmless,
         "Tells of the view's mounts and their space; not part of the workset (free space changes \
          always); nothing to commit or undo.",

@@ -57,9 +57,16 @@ const PEER: &[Case] = &[
     when(
         "connect to what --allow net:HOST[:PORT] names",
         Flag,
-        "Connected outside in the caller's place, as a new socket under the same descriptor \
-         (options set before are not kept; it returns when the connection is there); not undone \
-         by an abort, and reported.",
+        "Connected outside in the caller's place, and carried to and from its socket, which stays in \
+         the transaction's network (getpeername names a gateway there; the call returns when the \
+         connection is there); not undone by an abort, and reported.",
+    ),
+    when(
+        "connect with --net record",
+        Flag,
+        "The same, to every host or to those that --allow net:HOST names; each TCP stream is \
+         recorded, and a retry that sends the same bytes gets the recorded answer without anybody \
+         being asked. Where it sends others, the stream is live again, and a line says so.",
     ),
     when(
         "/dev/log",

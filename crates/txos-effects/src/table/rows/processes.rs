@@ -123,6 +123,7 @@ pub(super) const ROWS: &[Entry] = &[
             "set_tid_address",
             "set_robust_list",
             "rseq",
+            "rseq_slice_yield",
             "arch_prctl",
             "modify_ldt",
             "landlock_create_ruleset",

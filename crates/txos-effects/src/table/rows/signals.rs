@@ -5,9 +5,17 @@ use Fate::*;
 
 const OUTSIDER: &[Case] = &[when(
     "a process outside",
+    Deferred,
+    "Found and permitted as natively, and kept: sent in order after the commit, by pidfd, so never to \
+     another process; dropped by an abort. A number that a member has had names no outsider (ESRCH), \
+     nor do numbers once those of the view may have begun anew. (kill -1 and groups: members alone.)",
+)];
+
+const MEMBERS_ALONE: &[Case] = &[when(
+    "a thread or pidfd of a process outside",
     Refused,
-    "ESRCH: outsiders have no pid in the view, so none can be signalled, at any stage. (kill -1 \
-     reaches members alone.)",
+    "ESRCH: outsiders' threads have no number in the view, at any stage; a pidfd that was passed in is \
+     refused by the kernel (EINVAL). kill(2) reaches them, after the commit.",
 )];
 
 const CLOCK_READ: &[Case] = &[when(
@@ -18,10 +26,16 @@ const CLOCK_READ: &[Case] = &[when(
 
 pub(super) const ROWS: &[Entry] = &[
     cases(
-        &["kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_send_signal"],
+        &["kill"],
         ProcessPrivate,
         "To members: at once. They end with the transaction, at commit and at abort.",
         OUTSIDER,
+    ),
+    cases(
+        &["tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_send_signal"],
+        ProcessPrivate,
+        "To members: at once. They end with the transaction, at commit and at abort.",
+        MEMBERS_ALONE,
     ),
     plain(
         &[

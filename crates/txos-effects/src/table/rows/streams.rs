@@ -11,9 +11,18 @@ const WRITE: &[Case] = &[
          command; at once on a terminal or with --output live.",
     ),
     when(
+        "what was open before, from descriptor 3 on",
+        Deferred,
+        "Files open for reading, or for both, are the view's files. What else can be written (a file, \
+         a pipe, a connected stream socket) is a pipe: held, written in order and in one go at commit, \
+         dropped otherwise. Terminals are the view's. What can only be read and is no file is not \
+         there.",
+    ),
+    when(
         "--exempt-log FILE, --live PATH, --pass-fd N",
         Flag,
-        "Written outside at once; it survives an abort, and the report names it.",
+        "Written outside at once; it survives an abort, and the report names it. An exempt log can only \
+         be appended to, wherever a write says it goes.",
     ),
 ];
 
