@@ -12,20 +12,24 @@
 //! checkpoint      targets are flushed, the record is dropped, space is reclaimed
 //! ```
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::atomic::Ordering::SeqCst,
+    time::{Duration, Instant},
+};
 
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
-use txos_core::{Conflict, Stamp, TxId};
+use txos_core::{Conflict, Stamp, TxId, contention};
 
 use crate::{
     Delta, ExclusiveLock, Result, StateDir, StoreError, TxDir,
-    apply::{Applier, Held, Kept},
-    journal::Journal,
+    apply::{Applier, Held, Kept, Pass, flush_targets},
+    journal::{self, Journal, Turn, Written, frame::Kind, plan as codec},
     keep,
     plan::Plan,
-    stage, sys,
+    small, stage, sys,
     verify::{Expectation, verify, verify_content, verify_metadata},
+    written::written,
 };
 
 /// What stands still while a commit validates and applies.
@@ -35,6 +39,15 @@ pub trait Domain {
     /// # Errors
     /// If that fails; the commit then does not take place.
     fn pause(&mut self) -> Result<()>;
+
+    /// Called after the last validation, before anything that cannot be taken back: from here on they
+    /// stand still until `resume`, however long it takes.
+    ///
+    /// # Errors
+    /// If they do not stand still any more; the commit then does not take place.
+    fn decide(&mut self) -> Result<()> {
+        Ok(())
+    }
 
     /// Lets them go on. Called once after each successful `pause`, whatever happened in between.
     fn resume(&mut self);
@@ -109,7 +122,10 @@ impl<'s> Prepared<'s> {
         let since =
             std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         let made = Stamp { sec: since.as_secs() as i64, nsec: since.subsec_nanos() };
-        let staged = stage::stage(&mut tx, &delta, made)?;
+        let staged = match stage::stage(&mut tx, &delta, made) {
+            Ok(staged) => staged,
+            Err(error) => return Err(given_up(state, tx, error)),
+        };
         let expectations = delta.drafts.into_iter().filter(|draft| !draft.is_empty());
         let expectations = expectations.map(|draft| draft.expectation).collect();
         Ok(Prepared {
@@ -141,7 +157,7 @@ impl<'s> Prepared<'s> {
     /// [`StateDir::prepared`] opens it again.
     ///
     /// # Errors
-    /// If it cannot be written and flushed.
+    /// If it cannot be written and flushed; the transaction is given up then with all it holds.
     pub fn keep(mut self, workset: &[u8], report: &[u8]) -> Result<()> {
         let kept = keep::Kept {
             plan: self.plan,
@@ -149,12 +165,25 @@ impl<'s> Prepared<'s> {
             workset: workset.to_vec(),
             report: report.to_vec(),
         };
-        keep::write(&mut self.tx, &kept)
+        let Err(error) = keep::write(&mut self.tx, &kept) else { return Ok(()) };
+        Err(match stage::unstage(&mut self.tx) {
+            Ok(()) => given_up(self.state, self.tx, error),
+            // What lies elsewhere is found by the directory, and by the next recovery.
+            Err(_) => error,
+        })
     }
 
     /// Which transaction.
     pub fn id(&self) -> TxId {
         self.plan.tx
+    }
+
+    /// What it writes, for holding it against what others read.
+    ///
+    /// # Errors
+    /// If an object that it writes cannot be examined.
+    pub fn written(&self) -> Result<contention::Written> {
+        written(&self.plan)
     }
 
     /// Its directory.
@@ -182,25 +211,35 @@ impl<'s> Prepared<'s> {
             self.state.discard(self.plan.tx)?;
             return Ok(report);
         }
-        let mut journal = Journal::open(self.state)?;
+        let journal = Journal::open(self.state)?;
         if durable && !self.flushed {
             let start = Instant::now();
             self.flush_staged()?;
             report.flush += start.elapsed();
         }
         validate(Phase::Early).map_err(StoreError::Conflict)?;
+        // Nobody else decides from here on, and all that was decided is applied. Waiting for that
+        // comes before the pause: who is paused may be who is waited for.
+        let turn = journal.enter(None)?;
+        journal.require_open(&self.plan, &[])?;
+        small::checkpoint(&journal, &turn)?;
         let paused = Instant::now();
         domain.pause()?;
         let unstaged = self.plan.clone();
-        let ready = self.ready(validate, durable);
-        let decided = ready.and_then(|()| self.decide(&mut journal, durable));
-        let applied = match decided {
-            Ok(mut applier) => {
+        let ready = self.ready(validate, durable).and_then(|()| domain.decide());
+        let decided = ready.and_then(|()| self.decide(&journal, &turn, durable));
+        let (applied, seat) = match decided {
+            Ok((mut applier, seat)) => {
+                let control = journal.control();
+                control.started.fetch_add(1, SeqCst);
                 let start = Instant::now();
                 let applied = applier.run();
                 report.apply = start.elapsed();
+                if applied.is_ok() {
+                    control.ended.fetch_add(1, SeqCst);
+                }
                 domain.resume();
-                applied.map(|()| applier)
+                (applied.map(|()| applier), seat)
             }
             Err(error) => {
                 domain.resume();
@@ -210,9 +249,17 @@ impl<'s> Prepared<'s> {
             }
         };
         report.paused = paused.elapsed();
-        let applier = applied.map_err(|cause| StoreError::Unfinished { cause: Box::new(cause) })?;
+        let applier = match applied {
+            Ok(applier) => applier,
+            Err(cause) => {
+                // Nobody goes on before a recovery has finished this.
+                seat.abandon();
+                return Err(StoreError::Unfinished { cause: Box::new(cause) });
+            }
+        };
         let start = Instant::now();
-        let finished = self.checkpoint(&applier, &mut journal, durable);
+        let finished = self.checkpoint(&journal, &turn, durable);
+        drop(seat);
         report.flush += start.elapsed();
         report.unfinished = finished.err().map(|error| error.to_string());
         report.kept = applier.into_kept();
@@ -227,28 +274,42 @@ impl<'s> Prepared<'s> {
 
     /// Looks once more at all that is written, and writes the commit record. Whatever applying
     /// needs is open before that.
-    fn decide(&self, journal: &mut Journal, durable: bool) -> Result<Applier<'_>> {
-        let applier = Applier::new(&self.plan, self.state, self.tx.tree(), Some(&self.held))?;
+    fn decide<'j>(
+        &self,
+        journal: &'j Journal,
+        turn: &Turn<'_>,
+        durable: bool,
+    ) -> Result<(Applier<'_>, journal::Held<'j>)> {
+        let pass = Pass::First { held: &self.held, fresh: None };
+        let applier = Applier::new(&self.plan, self.state, self.tx.tree(), pass)?;
         let mut conflicts = verify(&self.expectations)?;
         conflicts.extend(verify_content(&self.plan, &self.held)?);
         conflicts.extend(verify_metadata(&self.plan)?);
         if !conflicts.is_empty() {
             return Err(StoreError::Conflict(conflicts));
         }
-        journal.commit(&self.plan, durable)?;
-        Ok(applier)
+        let payload = codec::encode(&self.plan);
+        if u32::try_from(payload.len()).is_err() {
+            let reason = "the transaction is too large for one record";
+            return Err(StoreError::refused(self.state.path(), reason, "split it"));
+        }
+        if !journal.has_room(payload.len())? {
+            journal.rotate(turn, payload.len())?;
+        }
+        let seat = journal.hold(turn, None)?;
+        let written: Written = journal.append(turn, Kind::Commit, self.plan.tx, &payload)?;
+        if durable {
+            journal.make_lasting(&written)?;
+        }
+        Ok((applier, seat))
     }
 
-    fn checkpoint(
-        &self,
-        applier: &Applier<'_>,
-        journal: &mut Journal,
-        durable: bool,
-    ) -> Result<()> {
-        if durable {
-            applier.flush()?;
+    fn checkpoint(&self, journal: &Journal, turn: &Turn<'_>, durable: bool) -> Result<()> {
+        if durable && let Err(error) = flush_targets(std::iter::once(&self.plan)) {
+            journal.poison();
+            return Err(error);
         }
-        journal.done(self.plan.tx, true)?;
+        journal.write_checkpoint(turn, durable)?;
         self.tx.meta.stages.iter().try_for_each(|path| stage::remove_stage(path))?;
         self.state.discard(self.plan.tx)
     }
@@ -292,4 +353,11 @@ impl<'s> Prepared<'s> {
     pub fn report(&self) -> &[u8] {
         &self.report
     }
+}
+
+/// Removes the directory of a transaction that cannot be prepared because of `error`, which it gives
+/// back. What cannot be removed now waits for the next recovery.
+fn given_up(state: &StateDir, tx: TxDir, error: StoreError) -> StoreError {
+    let _ = tx.remove(state);
+    error
 }

@@ -24,7 +24,7 @@ pub enum StoreError {
         remedy: String,
     },
     /// A file system has not enough space. Nothing was applied.
-    #[error("{}: no space left ({needed} bytes are needed); free some and try again", shown(path))]
+    #[error("{}: no space left{}; free some on that file system and try again", shown(path), needs(*needed))]
     NoSpace {
         /// An object on the file system that is full.
         path: PathBuf,
@@ -63,13 +63,34 @@ pub enum StoreError {
         /// Why.
         cause: Box<StoreError>,
     },
+    /// The domain could not be made to stand still, or not for long enough. Nothing was applied.
+    #[error("{0}")]
+    Domain(String),
+    /// An operation of a small commit would fail. Nothing was done.
+    #[error("{}: operation {index}: {errno}", shown(path))]
+    Operation {
+        /// Which, counted from 0.
+        index: usize,
+        /// What it is about.
+        path: PathBuf,
+        /// What its system call would give.
+        errno: Errno,
+    },
+    /// The disk failed while the transaction was decided, and only a recovery can tell how.
+    #[error(
+        "{}: the flush of the commit record failed ({errno}), and so did taking it back: \
+             whether the transaction is committed, txos recover tells",
+        shown(path)
+    )]
+    Undecided {
+        /// The journal.
+        path: PathBuf,
+        /// Why.
+        errno: Errno,
+    },
     /// The stable system could not be read.
     #[error(transparent)]
     Host(#[from] HostError),
-    /// A test made the process stop here.
-    #[cfg(test)]
-    #[error("stopped by a test")]
-    Stopped,
 }
 
 /// The result of a call of the store.
@@ -77,6 +98,10 @@ pub type Result<T, E = StoreError> = std::result::Result<T, E>;
 
 fn first(conflicts: &[Conflict]) -> String {
     conflicts.first().map(Conflict::to_string).unwrap_or_default()
+}
+
+fn needs(bytes: u64) -> String {
+    if bytes == 0 { String::new() } else { format!(" ({bytes} bytes are needed)") }
 }
 
 impl StoreError {

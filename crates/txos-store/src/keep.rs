@@ -15,7 +15,7 @@ use crate::{
     apply::Held,
     journal::{
         codec::{Decoded, Decoder, Encoder},
-        frame::{self, Found, Frame, Kind},
+        frame::{self, Found, Frame, Kind, VERSION},
         plan as plan_codec,
     },
     plan::Plan,
@@ -36,8 +36,14 @@ const REMEDY: &str = "abort the transaction";
 /// Writes and flushes all of it.
 pub(crate) fn write(tx: &mut TxDir, kept: &Kept) -> Result<()> {
     let payload = encode(kept);
-    let record =
-        frame::encode(&Frame { kind: Kind::Prepared, tx: kept.plan.tx, payload: &payload });
+    let record = frame::encode(&Frame {
+        kind: Kind::Prepared,
+        tx: kept.plan.tx,
+        sequence: 0,
+        flushed: 0,
+        payload: &payload,
+        version: VERSION,
+    });
     let parts = [("prepared", &record), ("workset", &kept.workset), ("report", &kept.report)];
     for (name, bytes) in parts {
         let path = tx.path().join(name);
@@ -45,7 +51,7 @@ pub(crate) fn write(tx: &mut TxDir, kept: &Kept) -> Result<()> {
     }
     sys::flush_file_system(tx.tree())?;
     tx.meta.state = TxState::Prepared;
-    tx.save_whole()?;
+    tx.save_flushed()?;
     sys::flush_file_system(tx.tree())
 }
 
@@ -66,7 +72,8 @@ pub(crate) fn read(tx: &TxDir) -> Result<Kept> {
     if frame.kind != Kind::Prepared || frame.tx != tx.meta.id {
         return Err(damaged("it is the record of something else"));
     }
-    let (plan, expectations) = decode(frame.payload).map_err(|error| damaged(error.0))?;
+    let (plan, expectations) =
+        decode(frame.payload, frame.version).map_err(|error| damaged(error.0))?;
     Ok(Kept { plan, expectations, workset: part("workset")?, report: part("report")? })
 }
 
@@ -88,9 +95,9 @@ fn encode(kept: &Kept) -> Vec<u8> {
     to.bytes
 }
 
-fn decode(bytes: &[u8]) -> Decoded<(Plan, Vec<Expectation>)> {
+fn decode(bytes: &[u8], version: u16) -> Decoded<(Plan, Vec<Expectation>)> {
     let mut from = Decoder::new(bytes);
-    let plan = plan_codec::decode(from.blob()?)?;
+    let plan = plan_codec::decode(from.blob()?, version)?;
     let expectations = from.list(|from| {
         Ok(Expectation {
             at: from.path(true)?,
@@ -101,6 +108,18 @@ fn decode(bytes: &[u8]) -> Decoded<(Plan, Vec<Expectation>)> {
     })?;
     from.end()?;
     Ok((plan, expectations))
+}
+
+/// Reads any bytes; what is read means the same when it is written and read again.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn fuzz(bytes: &[u8], version: u16) {
+    if let Ok((plan, expectations)) = decode(bytes, version) {
+        let kept = Kept { plan, expectations, workset: Vec::new(), report: Vec::new() };
+        let again = decode(&encode(&kept), frame::VERSION);
+        assert!(again.is_ok_and(|(plan, expected)| {
+            plan == kept.plan && expected.len() == kept.expectations.len()
+        }));
+    }
 }
 
 impl StateDir {

@@ -1,4 +1,8 @@
 //! What a crash left: finished where the commit was decided, else discarded.
+//!
+//! Transactions run beside it: whoever holds `tx/ID/lock` is alive and is left alone. What the
+//! journal has decided is finished all the same, for its process has let go of the lock of the
+//! commit and will not do it any more.
 
 use std::path::Path;
 
@@ -8,10 +12,10 @@ use txos_host::Tree;
 
 use crate::{
     ExclusiveLock, Holder, Result, StateDir, StoreError, TxState,
-    apply::{Applier, Kept},
+    apply::{Applier, Folds, Kept, Pass, flush_targets, fold},
     journal::Journal,
     plan::Plan,
-    stage, sys,
+    small, stage, sys,
 };
 
 /// What recovery did.
@@ -78,28 +82,10 @@ pub fn recover(state: &StateDir) -> Result<RecoveryReport> {
 /// # Errors
 /// As [`recover`].
 pub fn recover_locked(state: &StateDir, _lock: &ExclusiveLock) -> Result<RecoveryReport> {
-    let mut report = RecoveryReport::default();
-    let mut journal = Journal::open(state)?;
-    let replay = journal.replay()?;
-    report.torn = replay.torn;
-    journal.cut_torn(&replay)?;
-    journal.trust_again()?;
-    let mut left = replay.pending.len();
-    for (id, plan) in &replay.pending {
-        match finish(state, plan) {
-            Ok(finished) => {
-                left -= 1;
-                journal.done(*id, left == 0)?;
-                clean(state, *id)?;
-                report.finished.push(finished);
-            }
-            Err(Unable::Wait(reason)) => report.pending.push(Pending { id: *id, reason }),
-            Err(Unable::Failed(error)) => return Err(error),
-        }
-    }
-    if left == 0 && replay.torn == 0 && !replay.is_clean() {
-        journal.done(TxId(0), true)?;
-    }
+    let journal = Journal::open(state)?;
+    let mut report = recover_journal(state, &journal)?;
+    let _table = state.table()?;
+    state.sweep()?;
     for id in state.transaction_ids()? {
         let waits = report.pending.iter().any(|pending| pending.id == id);
         if !waits && discard_if_dead(state, id)? {
@@ -109,39 +95,100 @@ pub fn recover_locked(state: &StateDir, _lock: &ExclusiveLock) -> Result<Recover
     Ok(report)
 }
 
-enum Unable {
-    Wait(String),
-    Failed(StoreError),
+/// Finishes what the journal says is committed and not wholly applied: after a reboot, or a failed
+/// flush, all records that are not checkpointed; else those whose commit died.
+///
+/// # Errors
+/// [`StoreError::Damaged`] if the journal is; otherwise what finishing gives.
+pub(crate) fn recover_journal(state: &StateDir, journal: &Journal) -> Result<RecoveryReport> {
+    let mut report = RecoveryReport::default();
+    let turn = journal.enter_for_recovery()?;
+    let dead = journal.dead_records(&turn);
+    let waiting = journal.waiting()?;
+    let all = !journal.trusted();
+    if !all && dead.is_empty() && waiting.is_empty() {
+        return Ok(report);
+    }
+    let replay = journal.replay(&turn)?;
+    report.torn = replay.torn;
+    let chosen = replay.pending.into_iter().filter(|(at, _)| all || dead.contains(at));
+    let waited = waiting.len();
+    let mut plans: Vec<Plan> = waiting.into_iter().chain(chosen.map(|(_, plan)| plan)).collect();
+    let mut folds = fold(&mut plans);
+    folds.rewrite = journal.is_poisoned();
+    let mut applied = Vec::new();
+    for (number, plan) in plans.into_iter().enumerate() {
+        // What a reboot has emptied needs no finishing: natively it would be gone, too.
+        let rebooted = !same_boot(&plan);
+        let plan = plan.without(|area| rebooted && area.fs.is_volatile());
+        if let Some(point) = missing_area(&plan) {
+            let shown = crate::names::shown(point);
+            let reason = format!(
+                "the file system that was mounted on {shown} is not; mount it and run txos recover"
+            );
+            if number >= waited {
+                journal.put_aside(&turn, &plan)?;
+            }
+            report.pending.push(Pending { id: plan.tx, reason });
+            continue;
+        }
+        report.finished.push(finish(state, &plan, &folds)?);
+        applied.push(plan);
+    }
+    // Only when all is lasting are the records done.
+    flush_targets(applied.iter())?;
+    if all {
+        // A segment that a crash may have torn is not written to again.
+        journal.rotate(&turn, 0)?;
+        journal.forget_legacy()?;
+    } else if !dead.is_empty() {
+        small::checkpoint(journal, &turn)?;
+    }
+    for plan in &applied {
+        journal.waited(plan.tx)?;
+        // The record names its stage directories, whatever else is lost.
+        let stages = plan.areas.iter().filter(|area| area.stage != area.point);
+        stages.map(|area| &area.stage).try_for_each(|path| stage::remove_stage(path))?;
+        clean(state, plan.tx)?;
+    }
+    journal.trust_again(&turn);
+    Ok(report)
 }
 
-impl From<StoreError> for Unable {
-    fn from(error: StoreError) -> Self {
-        Unable::Failed(error)
+/// What is committed and waits for a file system that is not mounted, as absolute paths: nothing of
+/// it is applied, so a transaction that reads one of these paths must not commit.
+///
+/// # Errors
+/// [`StoreError::Damaged`] if a record that waits is.
+pub fn closed_paths(state: &StateDir) -> Result<Vec<std::path::PathBuf>> {
+    let mut paths = Vec::new();
+    for plan in Journal::open(state)?.waiting()? {
+        paths.extend(plan.paths());
     }
+    Ok(paths)
 }
 
-fn finish(state: &StateDir, plan: &Plan) -> Result<Finished, Unable> {
-    // What a reboot has emptied needs no finishing: natively it would be gone, too.
-    let rebooted = !same_boot(plan);
-    let plan = &plan.clone().without(|area| rebooted && area.fs.is_volatile());
-    if let Some(point) = missing_area(plan) {
-        let shown = crate::names::shown(point);
-        let reason = format!(
-            "the file system that was mounted on {shown} is not; mount it and run txos recover"
-        );
-        return Err(Unable::Wait(reason));
-    }
+fn finish(state: &StateDir, plan: &Plan, folds: &Folds) -> Result<Finished> {
     let path = state.path().join(StateDir::tx_path(plan.tx));
-    let tx = Tree::open(&path).map_err(|_| {
-        StoreError::damaged(
-            &path,
-            "the journal says that it is committed, but it is gone",
-            "see what of it is applied, and then remove the journal",
-        )
-    })?;
-    let mut applier = Applier::new(plan, state, &tx, None)?;
+    let staged = !plan.writes.is_empty() || plan.puts.iter().any(|put| put.make.is_none());
+    if !staged && plan.areas.iter().any(|area| area.stage == path) {
+        // Nothing was staged, so its directory was not flushed; what is renamed may wait there.
+        sys::make_dirs(state.tree(), &StateDir::tx_path(plan.tx).join("stage"))?;
+    }
+    let own = if staged {
+        Some(Tree::open(&path).map_err(|_| {
+            StoreError::damaged(
+                &path,
+                "the journal says that it is committed, but it is gone",
+                "see what of it is applied, and then remove the journal",
+            )
+        })?)
+    } else {
+        None
+    };
+    let tx = own.as_ref().unwrap_or(state.tree());
+    let mut applier = Applier::new(plan, state, tx, Pass::Again(folds))?;
     applier.run()?;
-    applier.flush()?;
     let skipped = applier.skipped;
     Ok(Finished { id: plan.tx, operations: plan.len() as u64, skipped, kept: applier.into_kept() })
 }
@@ -180,7 +227,12 @@ fn clean(state: &StateDir, id: TxId) -> Result<()> {
     state.discard(id)
 }
 
+/// Removes what transaction `id` left if no process holds it. The caller holds the table, so that
+/// none is just about to begin.
 fn discard_if_dead(state: &StateDir, id: TxId) -> Result<bool> {
+    if state.is_alive(id) {
+        return Ok(false);
+    }
     let waits = state.path().join(StateDir::tx_path(id)).join("prepared").exists();
     let dead = match state.status(id) {
         Ok(Some(status)) => !status.alive && status.meta.state == TxState::Running,

@@ -1,5 +1,7 @@
 //! Steps 1 and 5: owner, mode, extended attributes, times.
 
+use std::path::Path;
+
 use super::{
     Applier,
     decide::{Setting, set},
@@ -19,7 +21,9 @@ impl Applier<'_> {
     pub(super) fn file_metadata(&mut self) -> Result<()> {
         let plan = self.plan;
         let written: std::collections::HashSet<_> =
-            plan.writes.iter().map(|op| (op.area, &op.path)).collect();
+            (plan.writes.iter().map(|op| (op.area, &op.path)))
+                .chain(plan.patches.iter().map(|op| (op.area, &op.path)))
+                .collect();
         for op in &plan.file_meta {
             let mut object = None;
             for spot in self.locator.spots(op.area, &op.path) {
@@ -49,10 +53,33 @@ impl Applier<'_> {
         for op in &plan.dir_meta {
             let object =
                 Object::open(self.host(op.area), &op.path)?.filter(|found| op.id.is(&found.attrs));
-            // Names came and went in it: its times are ours to set.
-            self.metadata(op, object, true)?;
+            let later = match (op.times, &object) {
+                (Some(Times { natural: true, mtime: Some(want), .. }), Some(found)) => {
+                    found.attrs.mtime > want.after && !self.renames_in(op.area, &op.path)
+                }
+                _ => false,
+            };
+            if later {
+                // Nothing of this commit moved its time: it is a stranger's, and stays.
+                let times = op.times.map(|times| Times { mtime: None, ..times });
+                self.metadata(&Meta { times, ..op.clone() }, object, true)?;
+            } else {
+                // Names came and went in it: its times are ours to set.
+                self.metadata(op, object, true)?;
+            }
         }
-        Ok(())
+        self.finish_directories()
+    }
+
+    /// Whether the plan changes names in the directory.
+    fn renames_in(&self, area: u32, dir: &Path) -> bool {
+        let plan = self.plan;
+        let moves = plan.moves.iter().flat_map(|op| [(op.area, &op.from), (op.area, &op.to)]);
+        (plan.removes.iter().map(|op| (op.area, &op.path)))
+            .chain(plan.puts.iter().map(|op| (op.area, &op.to)))
+            .chain(plan.links.iter().map(|op| (op.area, &op.to)))
+            .chain(moves)
+            .any(|(number, path)| number == area && path.parent() == Some(dir))
     }
 
     /// The owner first, since a change of it takes set-user-id bits and capabilities away; then
@@ -70,7 +97,6 @@ impl Applier<'_> {
             match set(now == owner.before, now == owner.after, false) {
                 Setting::Done => {}
                 Setting::Set => {
-                    sys::step()?;
                     object.chown(owner.after.0, owner.after.1)?;
                     owner_set = true;
                 }
@@ -106,10 +132,7 @@ impl Applier<'_> {
                 owner_set || now == perm.after & !SET_ID,
             ) {
                 Setting::Done => Ok(()),
-                Setting::Set => {
-                    sys::step()?;
-                    object.chmod(perm.after)
-                }
+                Setting::Set => object.chmod(perm.after),
                 Setting::KeepTheirs => {
                     theirs.push("mode");
                     Ok(())
@@ -143,7 +166,6 @@ impl Applier<'_> {
             match set(before, found == value.after.as_ref(), moved) {
                 Setting::Done => {}
                 Setting::Set => {
-                    sys::step()?;
                     object.set_xattr(name, value.after.as_deref())?;
                 }
                 Setting::KeepTheirs => theirs.push("extended attributes"),
@@ -173,7 +195,6 @@ impl Applier<'_> {
         if mtime.is_none() && times.atime.is_none() {
             return Ok(());
         }
-        sys::step()?;
         object.set_times(times.atime, mtime)
     }
 }

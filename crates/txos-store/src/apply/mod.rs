@@ -10,16 +10,22 @@
 //!   it, through no symbolic link.
 
 pub(crate) mod decide;
+mod flush;
+mod fold;
 mod locate;
+mod make;
 mod metadata;
 mod names;
+mod patch;
 mod rescue;
 mod write;
 
+pub(crate) use flush::flush_targets;
+pub(crate) use fold::{Folds, fold};
 pub(crate) use write::unchanged;
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::{HashMap, HashSet},
     os::fd::OwnedFd,
     path::{Path, PathBuf},
 };
@@ -30,9 +36,9 @@ use txos_host::Tree;
 
 use self::locate::Locator;
 use crate::{
-    Result, StateDir, StoreError,
+    Result, StateDir,
     plan::{Ident, Plan},
-    sys,
+    small::Fresh,
 };
 
 /// Something of a committed delta that was not applied, since someone outside had been there.
@@ -69,10 +75,7 @@ pub(crate) struct Applier<'a> {
     /// Directory of the transaction.
     tx: &'a Tree,
     areas: Vec<Opened>,
-    /// In-place targets, as `plan.writes`; empty in a recovery.
-    held: &'a [Held],
-    /// Whether this is a recovery: an earlier attempt may have got anywhere.
-    again: bool,
+    pass: Pass<'a>,
     /// What a name will be bound to, by area and final path: a removal must not take it for a
     /// stranger's.
     ours: HashMap<(u32, PathBuf), Ident>,
@@ -86,13 +89,27 @@ pub(crate) struct Applier<'a> {
     saved: u32,
 }
 
+/// Whether a plan is applied for the first time.
+#[derive(Clone, Copy)]
+pub(crate) enum Pass<'a> {
+    /// All is as it was when the plan was made, and what is written is open.
+    First {
+        /// As `plan.writes`.
+        held: &'a [Held],
+        /// As `plan.patches` and `plan.puts`, where there are such from the record.
+        fresh: Option<&'a Fresh>,
+    },
+    /// A recovery: an earlier attempt may have got anywhere, and so may plans after this one.
+    Again(&'a Folds),
+}
+
 impl<'a> Applier<'a> {
-    /// Opens what the plan needs. `held` is `None` in a recovery.
+    /// Opens what the plan needs.
     pub(crate) fn new(
         plan: &'a Plan,
         state: &'a StateDir,
         tx: &'a Tree,
-        held: Option<&'a [Held]>,
+        pass: Pass<'a>,
     ) -> Result<Self> {
         let areas = plan
             .areas
@@ -105,7 +122,7 @@ impl<'a> Applier<'a> {
         ours.extend(plan.puts.iter().map(|op| ((op.area, op.to.clone()), op.id)));
         ours.extend(plan.moves.iter().map(|op| ((op.area, op.to.clone()), op.id)));
         ours.extend(plan.links.iter().map(|op| ((op.area, op.to.clone()), op.id)));
-        let locator = Locator::new(plan, held.is_none());
+        let locator = Locator::new(plan, matches!(pass, Pass::Again(_)));
         let removed = plan.removes.iter().map(|op| (op.area, op.path.clone()));
         let displaced = (plan.puts.iter().filter(|op| op.replaces.is_some()))
             .map(|op| (op.area, op.to.clone()))
@@ -122,8 +139,7 @@ impl<'a> Applier<'a> {
             state,
             tx,
             areas,
-            held: held.unwrap_or_default(),
-            again: held.is_none(),
+            pass,
             ours,
             vanishing: removed.chain(displaced).collect(),
             locator,
@@ -139,6 +155,7 @@ impl<'a> Applier<'a> {
     /// What the file system gives; applying again later goes on from there.
     pub(crate) fn run(&mut self) -> Result<()> {
         self.writes()?;
+        self.patches()?;
         self.file_metadata()?;
         self.detach()?;
         self.place()?;
@@ -171,61 +188,12 @@ impl<'a> Applier<'a> {
     /// Whether an object was changed under a name that is gone by now. What was changed was
     /// flushed before the name was removed, so there is nothing left to do.
     fn vanished(&self, area: u32, path: &Path) -> bool {
-        self.again && self.vanishing.contains(&(area, path.to_owned()))
+        matches!(self.pass, Pass::Again(_)) && self.vanishing.contains(&(area, path.to_owned()))
     }
 
-    /// Flushes all that was changed.
-    ///
-    /// # Errors
-    /// What flushing gives: the disk may have lost something, and the plan must stay in the
-    /// journal.
-    pub(crate) fn flush(&self) -> Result<()> {
-        const FEW: usize = 8;
-        if self.plan.len() > FEW {
-            return (0..self.areas.len()).try_for_each(|area| self.flush_all(area as u32));
-        }
-        let mut dirs: BTreeSet<(u32, PathBuf)> = BTreeSet::new();
-        let mut add = |area, path: &Path| {
-            dirs.insert((area, path.parent().unwrap_or(Path::new("")).to_owned()));
-        };
-        for op in &self.plan.removes {
-            add(op.area, &op.path);
-        }
-        for op in &self.plan.moves {
-            add(op.area, &op.from);
-            add(op.area, &op.to);
-        }
-        for op in &self.plan.puts {
-            add(op.area, &op.to);
-        }
-        for op in &self.plan.links {
-            add(op.area, &op.to);
-        }
-        let metas = self.plan.file_meta.iter().chain(&self.plan.dir_meta);
-        let files: BTreeSet<(u32, PathBuf)> = (metas.map(|op| (op.area, op.path.clone())))
-            .chain(self.plan.writes.iter().map(|op| (op.area, op.path.clone())))
-            .collect();
-        for (area, path) in dirs.iter().chain(&files) {
-            match sys::flush(sys::place(self.host(*area), path)) {
-                Ok(()) => {}
-                // Moved, removed, a link or a device: nothing of its own to flush by this name.
-                Err(StoreError::Io {
-                    errno:
-                        rustix::io::Errno::NOENT
-                        | rustix::io::Errno::NOTDIR
-                        | rustix::io::Errno::LOOP
-                        | rustix::io::Errno::NXIO
-                        | rustix::io::Errno::INVAL
-                        | rustix::io::Errno::ACCESS,
-                    ..
-                }) => self.flush_all(*area)?,
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-
-    fn flush_all(&self, area: u32) -> Result<()> {
-        sys::flush_file_system(self.host(area))
+    /// Whether what is displaced lies beside its old place, not in a stage directory that goes.
+    fn clears(&self, area: u32) -> bool {
+        let area = &self.plan.areas[area as usize];
+        area.stage == area.point
     }
 }

@@ -6,7 +6,7 @@ use rustix::{fs::RenameFlags, io::Errno};
 use txos_core::Attrs;
 
 use super::{
-    Applier,
+    Applier, Pass,
     decide::{Removal, Target, Verdict, bind, remove},
     locate::Spot,
 };
@@ -56,14 +56,14 @@ impl Applier<'_> {
                 Removal::Done => continue,
                 Removal::KeepTheirs => {
                     // Under a renamed directory's old name anything may be by now.
-                    if matches!(&spot, Spot::Host(path) if *path == op.path) {
+                    let named = matches!(&spot, Spot::Host(path) if *path == op.path);
+                    if named && !self.made_there(op.area, &op.path)? {
                         self.keep(op.area, &op.path, "removed here, but replaced by another", None);
                     }
                     continue;
                 }
                 Removal::Remove => {}
             }
-            sys::step()?;
             let act = || if op.dir { sys::rmdir(at) } else { sys::unlink(at) };
             match act() {
                 Ok(()) | Err(Errno::NOENT) => {}
@@ -85,7 +85,6 @@ impl Applier<'_> {
         if !from.attrs()?.is_some_and(|attrs| op.id.is(&attrs)) {
             return Ok(()); // gone on already, or overtaken: step 3 tells
         }
-        sys::step()?;
         let to = match &op.slot {
             Some(slot) => place(self.stage(op.area), slot),
             None => place(self.host(op.area), &op.to),
@@ -103,16 +102,20 @@ impl Applier<'_> {
     /// Step 3: puts new and renamed objects in their places, shallowest first.
     pub(super) fn place(&mut self) -> Result<()> {
         enum Op<'p> {
-            Put(&'p Put),
+            Put(usize, &'p Put),
             Move(&'p Move),
         }
         let mut ops: Vec<(u32, &Path, Op<'_>)> = Vec::new();
-        ops.extend(self.plan.puts.iter().map(|op| (op.area, &*op.to, Op::Put(op))));
+        let puts = self.plan.puts.iter().enumerate();
+        ops.extend(puts.map(|(number, op)| (op.area, &*op.to, Op::Put(number, op))));
         ops.extend(self.plan.moves.iter().map(|op| (op.area, &*op.to, Op::Move(op))));
         ops.sort_by_key(|(area, path, _)| (*area, *path));
         for (_, _, op) in ops {
             match op {
-                Op::Put(op) => self.put(op)?,
+                Op::Put(number, op) => match &op.make {
+                    Some(make) => self.make(number, op, make)?,
+                    None => self.put(op)?,
+                },
                 Op::Move(op) => self.move_in(op)?,
             }
         }
@@ -122,7 +125,6 @@ impl Applier<'_> {
     fn put(&mut self, op: &Put) -> Result<()> {
         if op.replaces.is_none() {
             // The common case takes one call: the kernel looks itself.
-            sys::step()?;
             let from = place(self.stage(op.area), &op.staged);
             let to = place(self.host(op.area), &op.to);
             if sys::rename(from, to, RenameFlags::NOREPLACE).is_ok() {
@@ -152,34 +154,35 @@ impl Applier<'_> {
         let from = place(self.host(op.area), &op.from);
         let to = place(self.host(op.area), &op.to);
         let found = to.attrs()?;
-        let waiting = from.attrs()?.is_some_and(|attrs| op.id.is(&attrs));
+        let first = from.attrs()?;
+        // What is made from the record may have another identity by now, or had none before.
+        let id = match &first {
+            Some(first) if op.id.ino == 0 || self.made_again(op)? => Ident::from(first.id),
+            _ => op.id,
+        };
+        let waiting = first.is_some_and(|attrs| id.is(&attrs));
         let failed = |errno| StoreError::io("link", to.shown(), errno);
-        match bind(target(found.as_ref(), op.replaces, Some(op.id)), waiting, op.replaces.is_some())
-        {
+        match bind(target(found.as_ref(), op.replaces, Some(id)), waiting, op.replaces.is_some()) {
             Verdict::Done => {
                 self.skipped += 1;
                 Ok(())
             }
-            Verdict::Bind => {
-                sys::step()?;
-                match sys::link(from, to) {
-                    Ok(()) => Ok(()),
-                    Err(Errno::EXIST) => {
-                        self.keep(op.area, &op.to, "someone else has made it", None);
-                        Ok(())
-                    }
-                    Err(Errno::ACCESS) => in_closed(&[to], || sys::link(from, to)),
-                    Err(errno) => Err(failed(errno)),
+            Verdict::Bind => match sys::link(from, to) {
+                Ok(()) => Ok(()),
+                Err(Errno::EXIST) => {
+                    self.keep(op.area, &op.to, "someone else has made it", None);
+                    Ok(())
                 }
-            }
+                Err(Errno::ACCESS) => in_closed(&[to], || sys::link(from, to)),
+                Err(errno) => Err(failed(errno)),
+            },
             Verdict::Exchange => {
                 let slot = place(self.stage(op.area), &op.slot);
-                sys::step()?;
                 match sys::link(from, slot) {
                     Ok(()) | Err(Errno::EXIST) => {}
                     Err(errno) => return Err(failed(errno)),
                 }
-                self.bind(op.area, Spot::Stage(op.slot.clone()), &op.to, op.id, op.replaces)
+                self.bind(op.area, Spot::Stage(op.slot.clone()), &op.to, id, op.replaces)
             }
             Verdict::KeepTheirs => {
                 self.keep(op.area, &op.to, "to be a link, but others have changed it", None);
@@ -192,21 +195,33 @@ impl Applier<'_> {
         }
     }
 
+    /// Whether the object of a link is one that the record holds whole, and that a crash may have
+    /// left without any name: then it was made anew.
+    fn made_again(&self, op: &Link) -> Result<bool> {
+        match self.pass {
+            Pass::First { .. } => Ok(false),
+            Pass::Again(_) => self.made_there(op.area, &op.from),
+        }
+    }
+
     fn bind(
         &mut self,
         area: u32,
-        waiting: Spot,
+        spot: Spot,
         to: &Path,
         id: Ident,
         replaces: Option<Ident>,
     ) -> Result<()> {
         let opened = &self.areas[area as usize];
-        let waiting = match &waiting {
+        let waiting = match &spot {
             Spot::Host(path) => place(&opened.host, path),
             Spot::Stage(path) => place(&opened.stage, path),
         };
         let binding = Binding { waiting, id, replaces };
         let verdict = attempt(place(&opened.host, to), &binding)?;
+        if matches!(verdict, Verdict::Done | Verdict::Exchange) && self.clears(area) {
+            clear(&binding)?;
+        }
         match verdict {
             Verdict::Done => self.skipped += 1,
             Verdict::Bind | Verdict::Exchange => {}
@@ -215,11 +230,25 @@ impl Applier<'_> {
             }
             Verdict::KeepTheirs => {
                 let name = to.to_owned();
-                let saved = self.rescue_waiting(area, waiting.tree.at().join(waiting.path))?;
+                let saved = self.rescue_waiting(area, &spot)?;
                 self.keep(area, &name, "others have changed it meanwhile", saved);
             }
         }
         Ok(())
+    }
+}
+
+/// Removes what was displaced from where it came out.
+fn clear(binding: &Binding<'_>) -> Result<()> {
+    let at = binding.waiting;
+    let Some(found) = at.attrs()? else { return Ok(()) };
+    if !binding.replaces.is_some_and(|id| id.is(&found)) {
+        return Ok(());
+    }
+    let dir = found.kind == txos_core::FileKind::Dir;
+    match if dir { sys::rmdir(at) } else { sys::unlink(at) } {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(errno) => Err(StoreError::io("remove", at.shown(), errno)),
     }
 }
 
@@ -232,7 +261,6 @@ fn attempt(to: Place<'_>, binding: &Binding<'_>) -> Result<Verdict> {
     let failed = |errno| StoreError::io("put in place", to.shown(), errno);
     match verdict {
         Verdict::Bind => {
-            sys::step()?;
             let act = || sys::rename(binding.waiting, to, RenameFlags::NOREPLACE);
             match act() {
                 Ok(()) => Ok(Verdict::Bind),
@@ -247,7 +275,6 @@ fn attempt(to: Place<'_>, binding: &Binding<'_>) -> Result<Verdict> {
             }
         }
         Verdict::Exchange => {
-            sys::step()?;
             let exchange = || sys::rename(binding.waiting, to, RenameFlags::EXCHANGE);
             match exchange() {
                 Ok(()) => {}

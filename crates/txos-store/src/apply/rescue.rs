@@ -2,15 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
-use rustix::{fs::RenameFlags, io::Errno};
+use rustix::{fd::AsFd, fs::RenameFlags, io::Errno};
 use txos_host::Tree;
 
-use super::Applier;
+use super::{Applier, locate::Spot};
 use crate::{
     Result, StoreError,
-    plan::Write,
+    plan::{BLOCK, Patch, Write},
     stage,
-    sys::{self, place},
+    sys::{self, Disk, disk, place, write_all},
 };
 
 impl Applier<'_> {
@@ -29,22 +29,42 @@ impl Applier<'_> {
         }
     }
 
-    /// Saves an object that waits at the absolute path `waiting`.
-    pub(super) fn rescue_waiting(
-        &mut self,
-        area: u32,
-        waiting: PathBuf,
-    ) -> Result<Option<PathBuf>> {
-        let to = self.rescue_name(&waiting)?;
-        let (host, stage) = (self.host(area), self.stage(area));
-        let (tree, path) = match (waiting.strip_prefix(stage.at()), waiting.strip_prefix(host.at()))
-        {
-            (Ok(path), _) => (stage, path),
+    /// Saves an object that waits.
+    pub(super) fn rescue_waiting(&mut self, area: u32, spot: &Spot) -> Result<Option<PathBuf>> {
+        match spot {
+            Spot::Stage(path) => {
+                let to = self.rescue_name(path)?;
+                self.save(self.stage(area), path, &to).map(Some)
+            }
             // It still has its old name: there it is safe.
-            (_, Ok(path)) if place(host, path).attrs()?.is_some() => return Ok(Some(waiting)),
-            _ => return Ok(None),
-        };
-        self.save(tree, path, &to).map(Some)
+            Spot::Host(path) => {
+                let there = place(self.host(area), path).attrs()?.is_some();
+                Ok(there.then(|| self.shown(area, path)))
+            }
+        }
+    }
+
+    /// Saves what was to be written to a file, at the offsets where it was to be.
+    pub(super) fn rescue_patch(&mut self, patch: &Patch) -> Result<PathBuf> {
+        let parts = patch
+            .blocks
+            .iter()
+            .map(|block| (block.number * BLOCK + u64::from(block.start), block.bytes.as_slice()));
+        let parts: Vec<_> = parts.collect();
+        self.rescue_bytes(&patch.path, &parts)
+    }
+
+    /// Saves bytes at offsets.
+    pub(super) fn rescue_bytes(&mut self, name: &Path, parts: &[(u64, &[u8])]) -> Result<PathBuf> {
+        let to = self.rescue_name(name)?;
+        let saved = self.state.path().join(&to);
+        let failed = |errno| StoreError::io("save", &saved, errno);
+        let (dir, name) = self.state.tree().parent(&to)?;
+        let file = disk().create(dir.as_fd(), name, 0o600).map_err(failed)?;
+        for (offset, bytes) in parts {
+            write_all(&file, bytes, *offset).map_err(failed)?;
+        }
+        Ok(saved)
     }
 
     /// Saves the content that was to be written in place.

@@ -1,28 +1,30 @@
 //! Step 1, content: written in place, so that the object stays itself.
 
-use std::os::fd::{AsFd, OwnedFd};
-
-use rustix::{
-    fs::{FallocateFlags, OFlags, fallocate, fdatasync, ftruncate},
-    io::Errno,
+use std::{
+    os::fd::{AsFd, OwnedFd},
+    path::Path,
 };
+
+use rustix::{fs::OFlags, io::Errno};
 use txos_core::Attrs;
 use txos_host::attrs_of;
 
-use super::{Applier, Held, locate::Spot};
+use super::{Applier, Held, Pass, locate::Spot};
 use crate::{
     Result, StoreError,
-    delta::content::{ContentState, examine, in_hole, read_lens},
-    plan::{BLOCK, Write, WriteSpec},
-    stage::write_all,
-    sys::{self, Object, place},
+    delta::content::{ContentState, examine, examine_torn, in_hole, read_lens},
+    plan::{BLOCK, Ident, Write, WriteSpec},
+    sys::{Disk, Flush, Object, disk, flush_open, place, write_all},
 };
 
 impl Applier<'_> {
     pub(super) fn writes(&mut self) -> Result<()> {
         let plan = self.plan;
         for (number, op) in plan.writes.iter().enumerate() {
-            let held = self.held.get(number);
+            let held = match self.pass {
+                Pass::First { held, .. } => held.get(number),
+                Pass::Again(_) => None,
+            };
             self.write(op, held)?;
         }
         Ok(())
@@ -34,7 +36,7 @@ impl Applier<'_> {
         let own;
         let file = match held.and_then(|held| held.file.as_ref()) {
             Some(file) => file.as_fd(),
-            None => match self.open_target(op)? {
+            None => match self.open_target(op.area, &op.path, op.id)? {
                 Some(file) => {
                     own = file;
                     own.as_fd()
@@ -53,7 +55,11 @@ impl Applier<'_> {
         let now = attrs_of(file).map_err(failed)?;
         let state = match held {
             Some(held) if unchanged(&held.attrs, &now) => ContentState::Before,
-            _ => examine(file, now.size, &op.spec).map_err(failed)?,
+            _ => match self.pass {
+                Pass::First { .. } => examine(file, now.size, &op.spec),
+                Pass::Again(_) => examine_torn(file, now.size, &op.spec),
+            }
+            .map_err(failed)?,
         };
         match state {
             ContentState::After => {
@@ -72,7 +78,7 @@ impl Applier<'_> {
                     )?;
                 transfer(&source, file, &now, &op.spec, &failed)?;
                 if self.vanishing.contains(&(op.area, op.path.clone())) {
-                    fdatasync(file).map_err(failed)?;
+                    flush_open(file, Flush::Data).map_err(failed)?;
                 }
                 Ok(())
             }
@@ -80,13 +86,13 @@ impl Applier<'_> {
     }
 
     /// Finds the target wherever the apply has got to, and opens it.
-    fn open_target(&self, op: &Write) -> Result<Option<OwnedFd>> {
-        for spot in self.locator.spots(op.area, &op.path) {
+    pub(super) fn open_target(&self, area: u32, path: &Path, id: Ident) -> Result<Option<OwnedFd>> {
+        for spot in self.locator.spots(area, path) {
             let at = match &spot {
-                Spot::Host(path) => place(self.host(op.area), path),
-                Spot::Stage(path) => place(self.stage(op.area), path),
+                Spot::Host(path) => place(self.host(area), path),
+                Spot::Stage(path) => place(self.stage(area), path),
             };
-            if !at.attrs()?.is_some_and(|attrs| op.id.is(&attrs)) {
+            if !at.attrs()?.is_some_and(|attrs| id.is(&attrs)) {
                 continue;
             }
             let failed = |errno| StoreError::io("open for writing", at.shown(), errno);
@@ -101,7 +107,7 @@ impl Applier<'_> {
                 }
                 other => other.map_err(failed)?,
             };
-            if op.id.is(&attrs_of(&file).map_err(failed)?) {
+            if id.is(&attrs_of(&file).map_err(failed)?) {
                 return Ok(Some(file));
             }
         }
@@ -109,9 +115,10 @@ impl Applier<'_> {
     }
 }
 
-/// Whether a file is as it was when its content was compared.
+/// Whether a file is proven to be as it was when its content was compared. A time without nanoseconds
+/// may be one of whole seconds, and proves nothing.
 pub(crate) fn unchanged(then: &Attrs, now: &Attrs) -> bool {
-    then.id == now.id && then.ctime == now.ctime && then.size == now.size
+    then.id == now.id && then.ctime == now.ctime && then.ctime.nsec != 0 && then.size == now.size
 }
 
 /// Writes the blocks that differ. A growing file is extended first, a shrinking one cut last: each
@@ -124,15 +131,13 @@ fn transfer(
     failed: &dyn Fn(Errno) -> StoreError,
 ) -> Result<()> {
     if now.size < spec.after_size {
-        sys::step()?;
-        ftruncate(&target, spec.after_size).map_err(failed)?;
+        disk().resize(target.as_fd(), spec.after_size).map_err(failed)?;
     }
     let mut buffer = Vec::new();
     for run in &spec.runs {
         for block in run.first..run.first + run.hashes.len() as u64 {
             let offset = block * BLOCK;
             let length = BLOCK.min(spec.after_size - offset);
-            sys::step()?;
             let hole = in_hole(source, spec.after_size, offset).map_err(failed)?;
             if hole && punch(&target, offset, length).map_err(failed)? {
                 continue;
@@ -142,16 +147,14 @@ fn transfer(
         }
     }
     if now.size > spec.after_size {
-        sys::step()?;
-        ftruncate(&target, spec.after_size).map_err(failed)?;
+        disk().resize(target.as_fd(), spec.after_size).map_err(failed)?;
     }
     Ok(())
 }
 
 /// Makes a hole; `false` where the file system has none.
 fn punch(target: impl AsFd, offset: u64, length: u64) -> Result<bool, Errno> {
-    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    match fallocate(target, flags, offset, length) {
+    match disk().punch(target.as_fd(), offset, length) {
         Ok(()) => Ok(true),
         Err(Errno::NOTSUP | Errno::NOSYS) => Ok(false),
         Err(errno) => Err(errno),

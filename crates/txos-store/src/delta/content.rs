@@ -77,6 +77,26 @@ pub(crate) enum ContentState {
 /// # Errors
 /// What `pread(2)` gives.
 pub(crate) fn examine(file: impl AsFd, size: u64, spec: &WriteSpec) -> Result<ContentState, Errno> {
+    look(file, size, spec, false)
+}
+
+/// As [`examine`], after a power cut may have torn our own write.
+///
+/// Who makes a file shorter zeroes the rest of its last page, and that page may reach the disk without
+/// the new size: the file has its old size then, and zeros in what it was to lose. What it lost of
+/// that page can't be compared any more, and what lies behind it only with it.
+///
+/// # Errors
+/// What `pread(2)` gives.
+pub(crate) fn examine_torn(
+    file: impl AsFd,
+    size: u64,
+    spec: &WriteSpec,
+) -> Result<ContentState, Errno> {
+    look(file, size, spec, true)
+}
+
+fn look(file: impl AsFd, size: u64, spec: &WriteSpec, torn: bool) -> Result<ContentState, Errno> {
     if size != spec.before_size && size != spec.after_size {
         return Ok(ContentState::Foreign);
     }
@@ -127,7 +147,8 @@ pub(crate) fn examine(file: impl AsFd, size: u64, spec: &WriteSpec) -> Result<Co
     }
     if size == spec.before_size && size != spec.after_size {
         if tail(&file, spec.before_size, spec.after_size)? != spec.tail {
-            return Ok(ContentState::Foreign);
+            let ours = torn && rest_of_page_is_zero(&file, spec)?;
+            return Ok(if ours { ContentState::Torn } else { ContentState::Foreign });
         }
         return Ok(if any_after { ContentState::Torn } else { ContentState::Before });
     }
@@ -138,6 +159,17 @@ pub(crate) fn examine(file: impl AsFd, size: u64, spec: &WriteSpec) -> Result<Co
         (true, false) if !resized => ContentState::Before,
         (true, _) => ContentState::Torn,
     })
+}
+
+/// Whether what a shrinking file loses of the page in which it is to end is zero already.
+fn rest_of_page_is_zero(file: impl AsFd, spec: &WriteSpec) -> Result<bool, Errno> {
+    let end = spec.after_size.next_multiple_of(BLOCK).min(spec.before_size);
+    if end <= spec.after_size {
+        return Ok(false);
+    }
+    let mut rest = Vec::new();
+    read_lens(file, spec.after_size, end - spec.after_size, &mut rest)?;
+    Ok(zero(&rest))
 }
 
 /// The first offset from `offset` on, a multiple of the block, at whose block either file has data.
@@ -245,6 +277,27 @@ mod tests {
         let spec = spec(&before, &after);
         assert_eq!(spec.runs.len(), 1);
         assert_eq!((spec.runs[0].first, spec.runs[0].hashes.len()), (2, 1));
+    }
+
+    #[test]
+    fn a_page_that_was_cut_before_the_size_was_is_our_own_write() {
+        let page = BLOCK as usize;
+        let (before, after) = (vec![1; 3 * page + 306], vec![2; 53]);
+        let spec = spec(&before, &after);
+        let torn = |bytes: &[u8]| examine_torn(file(bytes), bytes.len() as u64, &spec).unwrap();
+        let mut now = before.clone();
+        now[..53].fill(2);
+        assert_eq!(torn(&now), ContentState::Torn, "the new bytes alone");
+        now[53..page].fill(0);
+        assert_eq!(torn(&now), ContentState::Torn, "the new bytes, and the rest of the page");
+        assert_eq!(state(&now, &spec), ContentState::Foreign, "while nothing has been cut");
+        now[..53].fill(1);
+        assert_eq!(torn(&now), ContentState::Torn, "the rest of the page alone");
+        now[..53].fill(3);
+        assert_eq!(torn(&now), ContentState::Foreign);
+        let mut other = before;
+        other[page + 5] = 7;
+        assert_eq!(torn(&other), ContentState::Foreign);
     }
 
     #[test]

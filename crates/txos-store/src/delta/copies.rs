@@ -21,7 +21,6 @@ use super::{
 };
 use crate::{
     Result, StoreError,
-    names::shown,
     plan::{Link, Move},
 };
 
@@ -29,8 +28,7 @@ use crate::{
 pub(super) struct Group<'n> {
     /// Its names in the layer, sorted.
     names: Vec<&'n Node>,
-    /// The object, where it is known.
-    id: Option<ObjectId>,
+    id: ObjectId,
     /// Stable names of it that are gone and that a name of the layer takes up.
     sources: Vec<PathBuf>,
 }
@@ -46,27 +44,51 @@ impl Resolver<'_> {
         // Names are given in the order of the tree, not of inode numbers.
         let mut objects: Vec<Vec<&Node>> = objects.into_values().collect();
         objects.sort_by(|one, other| one[0].rel.cmp(&other[0].rel));
-        objects.into_iter().map(|names| self.group(names)).collect()
+        objects.into_iter().filter_map(|names| self.group(names)).collect()
     }
 
-    fn group<'n>(&mut self, names: Vec<&'n Node>) -> Group<'n> {
-        let id = names[0].origin.as_ref().map(|origin| origin.attrs.id);
+    fn group<'n>(&mut self, names: Vec<&'n Node>) -> Option<Group<'n>> {
+        let id = names[0].origin.as_ref()?.attrs.id;
         let added = names.iter().filter(|node| node.kept().is_none()).count();
         let mut sources = Vec::new();
-        if let Some(gone) = id.and_then(|id| self.by_id.get_mut(&id)) {
+        if let Some(gone) = self.by_id.get_mut(&id) {
             let first = gone.len().saturating_sub(added);
             sources = gone.split_off(first);
         }
         for source in &sources {
             self.gone.remove(source);
         }
-        Group { names, id, sources }
+        Some(Group { names, id, sources })
+    }
+
+    /// Without privilege the overlay has no index: each name of a file with several gets a copy of
+    /// its own when something is written under it, and the others show the old content. Two such
+    /// copies cannot be made one file again; and what was written to a copy that is gone, while
+    /// the file lives on under other names, is lost.
+    pub(super) fn refuse_split(&self, groups: &[Group<'_>]) -> Result<()> {
+        let mut told = BTreeSet::new();
+        let twice = groups.iter().find(|group| !told.insert(group.id));
+        let origins = self.reader.origins;
+        let lost = self.by_id.iter().find(|(id, names)| {
+            let now = names.first().and_then(|name| self.gone.get(name));
+            !told.contains(id)
+                && origins.copied(id).is_some()
+                && now.is_some_and(|now| now.nlink as usize > names.len())
+        });
+        let lost = lost.and_then(|(_, names)| names.first());
+        let Some(path) = twice.map(|group| &group.names[0].rel).or(lost) else { return Ok(()) };
+        let reason = "a file with several names (hard links) was changed under one name and changed, \
+                      replaced or removed under another, which the view of an ordinary user cannot \
+                      keep together";
+        Err(StoreError::refused(
+            self.path(path),
+            reason,
+            "run as root, or change it under one name",
+        ))
     }
 
     pub(super) fn copy(&mut self, group: Group<'_>) -> Result<()> {
-        let Group { names, id: Some(id), mut sources } = group else {
-            return self.anonymous(&group.names);
-        };
+        let Group { names, id, mut sources } = group;
         let first = names[0];
         let kept = names.iter().copied().find(|node| node.kept().is_some());
         let anchor = match (kept.and_then(Node::kept), sources.first()) {
@@ -118,20 +140,6 @@ impl Resolver<'_> {
         });
         let to = self.path(&from);
         self.change(&node.rel, ChangeKind::Linked { to }, node.attrs.kind);
-    }
-
-    /// A copy of which nothing tells the original takes the place itself.
-    fn anonymous(&mut self, names: &[&Node]) -> Result<()> {
-        for node in names {
-            self.fresh(node);
-            self.put(node);
-        }
-        let path = shown(&self.path(&names[0].rel));
-        self.delta.notes.push(format!(
-            "{path}: renamed or linked from a file that could not be told; \
-             it becomes a file of its own"
-        ));
-        Ok(())
     }
 
     /// A stable name of a copied-up object that the layer does not mention.

@@ -29,10 +29,10 @@ pub(crate) struct Marks {
 /// The attribute by which the capture names the original of a copy in a view of an ordinary user,
 /// where the overlay cannot (`txos_capture::ORIGIN_MARK`): the node id, 8 bytes, little end first.
 ///
-/// A program in the view can see it on a copy, and give it to a file of its own with all other
-/// attributes. So alone it proves nothing: it counts where the overlay's own mark says that the
-/// file was copied up, or where the file still has the name of an original with several names,
-/// whose copies the overlay does not mark.
+/// The filter of the view's system calls keeps programs from copying it to a file of their own
+/// with all other attributes. It counts only if the capture has seen that the original was copied
+/// up, and not before the copy was made. (The overlay's own mark is missing on copies of files
+/// with several names.)
 pub(crate) const NAMED: &CStr = c"user.txos.origin";
 
 /// Parts the attributes of a shadow object: the overlay's own, and those that the view shows.
@@ -72,9 +72,6 @@ pub(crate) fn part(raw: XattrSet, prefix: &str) -> (Marks, XattrSet) {
         }
         marks.own.push(name);
     }
-    if let (Some(OriginMark::Anonymous), Some(node)) = (marks.origin, marks.named) {
-        marks.origin = Some(OriginMark::Node(node));
-    }
     (marks, shown)
 }
 
@@ -94,13 +91,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_counts_only_on_a_copy() {
+    fn a_name_and_the_mark_of_a_copy_are_told_apart() {
         let named = (NAMED.to_owned(), 7u64.to_le_bytes().to_vec());
         let copied = (c"user.overlay.origin".to_owned(), Vec::new());
         let (marks, shown) = part([named.clone()].into_iter().collect(), "user.overlay.");
         assert!(marks.origin.is_none() && marks.named == Some(7) && shown.is_empty());
         let (marks, _) = part([named, copied].into_iter().collect(), "user.overlay.");
-        assert_eq!(marks.origin, Some(OriginMark::Node(7)));
+        assert_eq!((marks.origin, marks.named), (Some(OriginMark::Anonymous), Some(7)));
         assert_eq!(marks.own.len(), 2);
     }
 

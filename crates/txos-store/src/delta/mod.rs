@@ -8,8 +8,7 @@
 //! - Absence of an origin alone proves that an object is new; `opaque` proves nothing.
 //! - What the transaction did not change is not in the delta, even where the stable system has
 //!   changed since: attributes are compared with what the transaction saw.
-//! - Nothing is guessed in silence: where the layer does not prove what happened, a note says what
-//!   was assumed.
+//! - Nothing is guessed: where the layer does not prove what happened, the transaction is refused.
 
 mod anonymous;
 mod change;
@@ -18,9 +17,9 @@ pub(crate) mod content;
 mod copies;
 mod draft;
 mod expand;
-mod fid;
+pub(crate) mod fid;
 mod inplace;
-mod marks;
+pub(crate) mod marks;
 mod resolve;
 mod text;
 mod unified;
@@ -79,8 +78,6 @@ impl ExtractOptions {
 pub struct Delta {
     /// The changes, sorted by path, for people.
     pub changes: Vec<Change>,
-    /// What had to be assumed, as sentences for a person.
-    pub notes: Vec<String>,
     pub(crate) drafts: Vec<Draft>,
 }
 
@@ -103,7 +100,7 @@ impl Delta {
     ) -> Result<Delta> {
         let mounts: HashSet<PathBuf> =
             mounts::visible()?.into_iter().map(|mount| mount.point).collect();
-        let mut delta = Delta { changes: Vec::new(), notes: Vec::new(), drafts: Vec::new() };
+        let mut delta = Delta { changes: Vec::new(), drafts: Vec::new() };
         for layer in layers {
             let upper = Tree::open(&layer.upper)?;
             let host = match relative(&layer.point) {

@@ -54,6 +54,9 @@ pub(super) fn resolve(
     // All sources of renames are known before anything counts as displaced: in an exchange each
     // name is both.
     let groups = resolver.pair(&walk);
+    if reader.options.privilege == Privilege::User {
+        resolver.refuse_split(&groups)?;
+    }
     resolver.index_copies(&walk)?;
     for (from, to) in &moved {
         resolver.move_directory(from, to, &walk)?;
@@ -220,7 +223,7 @@ impl Resolver<'_> {
     }
 
     fn node(&mut self, node: &Node) -> Result<()> {
-        if node.in_new && node.fate != Fate::New && !self.is_anonymous(node) {
+        if node.in_new && node.fate != Fate::New {
             self.draft.evicted.push(node.rel.clone());
         }
         match &node.fate {
@@ -245,10 +248,6 @@ impl Resolver<'_> {
             },
             Fate::Moved(from) => self.directory(node, from),
         }
-    }
-
-    fn is_anonymous(&self, node: &Node) -> bool {
-        node.fate == Fate::Copy && node.origin.is_none() && node.kept().is_none()
     }
 
     pub(super) fn fresh(&mut self, node: &Node) {

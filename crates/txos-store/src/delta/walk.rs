@@ -12,7 +12,7 @@ use std::{
 };
 
 use rustix::fs::OFlags;
-use txos_core::{Attrs, FileKind, Origin, Origins};
+use txos_core::{Attrs, FileKind, ObjectId, Origin, Origins, Stamp};
 use txos_host::{Tree, XattrSet, attrs_at, read_listing, read_xattrs_at};
 
 use super::{
@@ -191,13 +191,7 @@ impl Reader<'_> {
         host: Option<Attrs>,
     ) -> Result<Node> {
         let (mut marks, xattrs) = part(raw, self.options.privilege.xattr_prefix());
-        if let (None, Some(number), Some(host)) = (marks.origin, marks.named, &host)
-            && let Some(origin) = self.origins.origin(number)
-            && origin.attrs.nlink > 1
-            && origin.attrs.id == host.id
-        {
-            marks.origin = Some(OriginMark::Node(number));
-        }
+        self.understand_name(&mut marks, &attrs);
         let shown = self.point.join(&rel);
         if marks.unknown_origin {
             return Err(StoreError::damaged(
@@ -227,6 +221,23 @@ impl Reader<'_> {
         let plain = dir.plain;
         let in_new = dir.base.is_none();
         Ok(Node { rel, attrs, marks, xattrs, base, host, origin, fate, plain, in_new })
+    }
+
+    /// Whether a shadow object may be a copy of this object: that was copied up, and not before
+    /// the shadow object was there.
+    pub(super) fn may_be_copy(&self, shadow: &Attrs, id: &ObjectId) -> bool {
+        let born = shadow.id.birth;
+        self.origins.copied(id).is_some_and(|at| born == Stamp::default() || born <= at)
+    }
+
+    /// What the capture's name for an original is worth (see [`super::marks::NAMED`]).
+    fn understand_name(&self, marks: &mut Marks, shadow: &Attrs) {
+        if let (Some(number), None | Some(OriginMark::Anonymous)) = (marks.named, marks.origin)
+            && let Some(origin) = self.origins.origin(number)
+            && self.may_be_copy(shadow, &origin.attrs.id)
+        {
+            marks.origin = Some(OriginMark::Node(number));
+        }
     }
 
     fn directory_fate(
@@ -272,7 +283,7 @@ impl Node {
             Fate::New | Fate::Moved(_) => false,
             Fate::Copy => match &self.origin {
                 Some(origin) => origin.attrs.id == host.id,
-                // Which object it was is not recorded: see `anonymous`.
+                // Refused, see `anonymous`.
                 None => true,
             },
         }

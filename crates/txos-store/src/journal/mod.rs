@@ -1,229 +1,221 @@
 //! The journal: which transactions are committed and may not be wholly applied yet.
 //!
-//! One file in the state directory, records one after the other (see `frame`, and docs/journal.md).
-//! A commit record that is whole decides: the transaction is committed from then on, whatever
-//! happens. A done record, or an empty journal, says that all is applied and flushed.
+//! Two segments in the directory `journal` of the state directory, used in turn; records one after
+//! the other in each (see `frame`, and docs/journal.md). A commit record that is whole decides: the
+//! transaction is committed from then on, whatever happens. A checkpoint record says that all
+//! before it is applied and flushed.
 //!
 //! # What the disk is trusted to do
 //!
 //! - What was written before a successful `fdatasync(2)` is there after a crash.
-//! - What was not may be there in part, in any order: so a record at the end that is not whole was
-//!   never decided, and is discarded. A record that is not whole but is followed by a whole one
-//!   cannot come from a crash: it is damage, is reported, and stops all commits.
-//! - A truncation of the journal and later changes of names on the same file system become lasting
-//!   in this order. So it needs no flush of its own to mark the end of a transaction.
+//! - What was not may be there in part, in any order. So behind the mark up to which a segment is
+//!   known to be flushed (each record carries it) anything may be broken: nothing there was
+//!   decided. A record that is broken before the mark of a later one cannot come from a crash: it
+//!   is damage, is reported, and stops all commits.
+//!
+//! # Invariants
+//!
+//! - A record is written under the lock and flushed outside it: one flush serves all records that
+//!   were written before it began, of all processes (`segments::flush_to`).
+//! - Records of one segment are contiguous, and none crosses into another segment.
+//! - A segment is left only when all in it is applied, flushed and checkpointed, and the header of
+//!   the next is flushed: so recovery looks at one segment only, the one of the higher sequence.
+//! - Space in a segment is written with zeros before it is used: a record allocates nothing, so it
+//!   fails for want of space never, and its flush moves no metadata.
+//! - After a failed flush nothing is committed until recovery has made everything anew.
 
 pub(crate) mod codec;
+pub(crate) mod control;
 pub(crate) mod frame;
+pub(crate) mod legacy;
 pub(crate) mod plan;
+mod replay;
+mod seats;
+mod segments;
 #[cfg(test)]
 mod tests;
+mod waiting;
 
 use std::{
-    collections::BTreeMap,
-    fs::{File, OpenOptions},
-    io::{Read, Seek, SeekFrom, Write},
-    os::unix::fs::OpenOptionsExt,
-    path::PathBuf,
+    fs::{self, File, OpenOptions},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard, atomic::Ordering::SeqCst},
 };
 
-use txos_core::TxId;
+use rustix::{
+    fs::{FlockOperation, flock},
+    io::{Errno, retry_on_intr},
+};
 
-use self::frame::{Found, Frame, Kind};
-use crate::{Result, StateDir, StoreError, plan::Plan, sys};
-
-/// The open journal of a state directory.
-pub(crate) struct Journal {
-    file: File,
-    path: PathBuf,
-}
-
-/// What a journal says.
-#[derive(Debug, Default)]
-pub(crate) struct Replay {
-    /// Plans that are committed and not done.
-    pub pending: BTreeMap<TxId, Plan>,
-    /// Bytes at the end that are no whole record.
-    pub torn: u64,
-    /// Where the torn tail begins.
-    end: u64,
-}
-
-/// What the file begins with. It stays when all records go: a file that keeps its first block
-/// neither frees nor gets one at each small commit.
-const HEADER: &[u8; 16] = b"txos journal  1\n";
-
-/// Name of the file that says that a flush has failed.
-const POISON: &str = "poisoned";
+use self::{control::Control, seats::SeatFile};
+pub(crate) use self::{
+    seats::{Held, UnderWay},
+    segments::Written,
+};
+use crate::{
+    Result, StateDir, StoreError,
+    sys::{self, Mapped},
+};
 
 const REMEDY: &str = "copy the state directory aside, find out what harmed the disk, \
                       and then remove the journal to go on without what it says";
 
-impl Replay {
-    /// Whether the journal is empty.
-    pub(crate) fn is_clean(&self) -> bool {
-        self.end <= HEADER.len() as u64 && self.torn == 0
+/// The open journal of a state directory, for all threads of a process.
+pub(crate) struct Journal {
+    dir: PathBuf,
+    segments: [File; 2],
+    control: Mapped<Control>,
+    lock: File,
+    /// Threads take turns by this, processes by `flock` on the file: an open file is one holder.
+    turn: Mutex<()>,
+    flush: File,
+    flushing: Mutex<()>,
+    seats: Mutex<Vec<SeatFile>>,
+}
+
+/// The journal's lock, held.
+pub(crate) struct Turn<'j> {
+    journal: &'j Journal,
+    _guard: MutexGuard<'j, ()>,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let _ = flock(&self.journal.lock, FlockOperation::Unlock);
     }
 }
 
 impl Journal {
-    /// Opens the journal, which is created empty where there is none. The caller holds the lock.
-    pub(crate) fn open(state: &StateDir) -> Result<Journal> {
-        let path = state.path().join("journal");
-        let known = path.exists();
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(&path)
-            .map_err(|error| StoreError::std("open", &path, &error))?;
-        if !known {
-            // Its name must be lasting before any record in it is.
-            File::open(state.path())
-                .and_then(|dir| dir.sync_all())
-                .map_err(|error| StoreError::std("flush", state.path(), &error))?;
-        }
-        Ok(Journal { file, path })
-    }
-
-    /// Reads all of it.
+    /// Opens the journal, which is made where there is none. One of the version before is put
+    /// aside for recovery to read.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`] for anything that a crash does not explain.
-    pub(crate) fn replay(&mut self) -> Result<Replay> {
-        let mut bytes = Vec::new();
-        self.file
-            .seek(SeekFrom::Start(0))
-            .and_then(|_| self.file.read_to_end(&mut bytes))
-            .map_err(|error| StoreError::std("read", &self.path, &error))?;
-        let damaged = |detail: String| StoreError::damaged(&self.path, detail, REMEDY);
-        let mut replay = Replay::default();
-        if !bytes.starts_with(HEADER) {
-            // A crash may have come before the header was there; nothing was decided before it.
-            let begun = HEADER.starts_with(&bytes) || bytes.iter().all(|byte| *byte == 0);
-            if !begun || bytes.len() > HEADER.len() {
-                return Err(damaged("it does not begin as a journal does".to_owned()));
+    /// [`StoreError::Damaged`] if what is there is no journal.
+    pub(crate) fn open(state: &StateDir) -> Result<Journal> {
+        let dir = state.path().join("journal");
+        make_directory(&dir)?;
+        let open = |name: &str| {
+            let path = dir.join(name);
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).create(true).truncate(false).mode(0o600);
+            options.open(&path).map_err(|error| StoreError::std("open", &path, &error))
+        };
+        let control = open("control")?;
+        let control = Mapped::new(&control)
+            .map_err(|errno| StoreError::io("map", dir.join("control"), errno))?;
+        let journal = Journal {
+            segments: [open("0")?, open("1")?],
+            control,
+            lock: open("lock")?,
+            turn: Mutex::new(()),
+            flush: open("flush")?,
+            flushing: Mutex::new(()),
+            seats: Mutex::new(Vec::new()),
+            dir,
+        };
+        let turn = journal.take()?;
+        journal.begin(&turn)?;
+        drop(turn);
+        Ok(journal)
+    }
+
+    /// What is shared with other processes.
+    pub(crate) fn control(&self) -> &Control {
+        &self.control
+    }
+
+    /// Takes the lock.
+    pub(crate) fn take(&self) -> Result<Turn<'_>> {
+        let guard = self.turn.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        retry_on_intr(|| flock(&self.lock, FlockOperation::LockExclusive))
+            .map_err(|errno| StoreError::io("lock", self.dir.join("lock"), errno))?;
+        Ok(Turn { journal: self, _guard: guard })
+    }
+
+    /// Whether commits must wait for a recovery: after a failed flush, a reboot, or a death.
+    pub(crate) fn trusted(&self) -> bool {
+        self.control.poisoned.load(SeqCst) == 0
+    }
+
+    /// Refuses to go on after a failed flush.
+    pub(crate) fn require_trust(&self) -> Result<()> {
+        match self.control.poisoned.load(SeqCst) {
+            0 => Ok(()),
+            UNRECOVERED => {
+                let reason = "what an earlier crash left is not recovered";
+                Err(StoreError::refused(&self.dir, reason, "run txos recover"))
             }
-            replay.torn = bytes.len() as u64;
-            return Ok(replay);
-        }
-        let mut at = HEADER.len();
-        while at < bytes.len() {
-            match frame::decode(&bytes[at..]) {
-                Found::Frame(frame, length) => {
-                    match frame.kind {
-                        Kind::Commit => {
-                            let plan = plan::decode(frame.payload)
-                                .map_err(|error| damaged(format!("at byte {at}: {}", error.0)))?;
-                            if plan.tx != frame.tx {
-                                return Err(damaged(format!(
-                                    "at byte {at}: two ids in one record"
-                                )));
-                            }
-                            replay.pending.insert(frame.tx, plan);
-                        }
-                        Kind::Done => {
-                            replay.pending.remove(&frame.tx);
-                        }
-                        Kind::Prepared => {
-                            return Err(damaged(format!("at byte {at}: a record out of place")));
-                        }
-                    }
-                    at += length;
-                }
-                Found::Unknown(version) => {
-                    return Err(StoreError::damaged(
-                        &self.path,
-                        format!("at byte {at}: a record of version {version}"),
-                        "recover with the version of txos that wrote it",
-                    ));
-                }
-                Found::Broken if frame::any(&bytes[at + 1..]) => {
-                    return Err(damaged(format!(
-                        "at byte {at}: a broken record before a whole one"
-                    )));
-                }
-                Found::Broken => {
-                    replay.torn = (bytes.len() - at) as u64;
-                    break;
-                }
+            _ => {
+                let reason = "an earlier flush failed, and nothing is trusted to the disk since";
+                Err(StoreError::refused(
+                    &self.dir,
+                    reason,
+                    "see to the disk, then run txos recover",
+                ))
             }
         }
-        replay.end = at as u64;
-        Ok(replay)
     }
 
-    /// Cuts a torn tail off, so that nothing is written behind it.
-    pub(crate) fn cut_torn(&mut self, replay: &Replay) -> Result<()> {
-        if replay.torn == 0 {
-            return Ok(());
-        }
-        self.file
-            .set_len(replay.end)
-            .map_err(|error| StoreError::std("cut the torn end off", &self.path, &error))
+    /// Whether a flush failed.
+    pub(crate) fn is_poisoned(&self) -> bool {
+        self.control.poisoned.load(SeqCst) & POISONED != 0
     }
 
-    /// Trusts the journal again if the disk takes a flush.
-    pub(crate) fn trust_again(&mut self) -> Result<()> {
-        let poison = self.path.with_file_name(POISON);
-        if !poison.exists() {
-            return Ok(());
-        }
-        self.file
-            .sync_all()
-            .and_then(|()| std::fs::remove_file(&poison))
-            .map_err(|error| StoreError::std("flush", &self.path, &error))
+    /// Recovery has finished all there was.
+    pub(crate) fn trust_again(&self, turn: &Turn<'_>) {
+        self.bury(turn);
+        self.control.poisoned.store(0, SeqCst);
     }
 
-    /// Adds a commit record. From its flush on, or without `durable` from its writing on, the
-    /// transaction is committed.
-    pub(crate) fn commit(&mut self, plan: &Plan, durable: bool) -> Result<()> {
-        let poison = self.path.with_file_name(POISON);
-        if poison.exists() {
-            let reason =
-                "an earlier flush of the journal failed, and nothing is trusted to it since";
-            return Err(StoreError::refused(&self.path, reason, "see to the disk; txos recover"));
-        }
-        let payload = plan::encode(plan);
-        if u32::try_from(payload.len()).is_err() {
-            let reason = "the transaction is too large for one record";
-            return Err(StoreError::refused(&self.path, reason, "split it"));
-        }
-        self.append(&Frame { kind: Kind::Commit, tx: plan.tx, payload: &payload }, durable)
+    /// No more commits until a recovery.
+    pub(crate) fn poison(&self) {
+        self.control.poisoned.fetch_or(POISONED, SeqCst);
     }
 
-    /// Says that a transaction is applied and flushed. With `last`, no other is pending and the
-    /// journal becomes empty.
-    pub(crate) fn done(&mut self, tx: TxId, last: bool) -> Result<()> {
-        if !last {
-            return self.append(&Frame { kind: Kind::Done, tx, payload: &[] }, false);
-        }
-        sys::step()?;
-        self.file
-            .set_len(HEADER.len() as u64)
-            .map_err(|error| StoreError::std("truncate", &self.path, &error))
+    fn failed(&self, action: &'static str, errno: Errno) -> StoreError {
+        StoreError::io(action, &self.dir, errno)
     }
+}
 
-    fn append(&mut self, frame: &Frame<'_>, durable: bool) -> Result<()> {
-        let bytes = frame::encode(frame);
-        sys::step()?;
-        let end = self
-            .file
-            .seek(SeekFrom::End(0))
-            .map_err(|error| StoreError::std("seek in", &self.path, &error))?;
-        let header: &[u8] = if end == 0 { HEADER } else { &[] };
-        let write = self
-            .file
-            .write_all(&[header, &bytes].concat())
-            .and_then(|()| if durable { self.file.sync_data() } else { Ok(()) });
-        write.map_err(|error| {
-            // The record was not decided: it must not be found whole by a later recovery. Whether
-            // the disk knows that is not known; so no further commit until recovery has asked it.
-            let _ = self.file.set_len(end);
-            let _ = File::create(self.path.with_file_name(POISON));
-            StoreError::std("write", &self.path, &error)
-        })
+/// A flush failed.
+pub(crate) const POISONED: u32 = 1;
+/// A reboot, or the loss of the control page, has come in between.
+pub(crate) const UNRECOVERED: u32 = 2;
+
+/// The journal of the version before, put aside.
+fn legacy_path(dir: &Path) -> PathBuf {
+    dir.with_file_name("journal-1")
+}
+
+fn make_directory(dir: &Path) -> Result<()> {
+    let make = || fs::DirBuilder::new().mode(0o700).create(dir);
+    let failed = |error: std::io::Error| StoreError::std("make", dir, &error);
+    match make() {
+        Ok(()) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+            if fs::symlink_metadata(dir).map_err(failed)?.is_dir() {
+                return Ok(());
+            }
+            // Nobody moves a directory over a file: of two that come here at once one moves it.
+            match fs::rename(dir, legacy_path(dir)) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(failed(error));
+                }
+                _ => {}
+            }
+            match make() {
+                Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+                    return Err(failed(error));
+                }
+                _ => {}
+            }
+        }
+        Err(error) => return Err(failed(error)),
     }
+    let above = dir.parent().unwrap_or(Path::new("/"));
+    File::open(above).map_err(failed).and_then(|above| {
+        sys::flush_open(&above, sys::Flush::All)
+            .map_err(|errno| StoreError::io("flush", dir, errno))
+    })
 }

@@ -1,15 +1,19 @@
 //! The plan as bytes (docs/journal.md has the same as a table).
 //!
 //! ```text
-//! plan    = tx:u64 boot:16 made:stamp areas:[area] writes:[write] file_meta:[meta]
-//!           removes:[remove] moves:[move] puts:[put] links:[link] dir_meta:[meta]
+//! plan    = tx:u64 boot:16 durable:flag made:stamp areas:[area] writes:[write] patches:[patch]
+//!           file_meta:[meta] removes:[remove] moves:[move] puts:[put] links:[link] dir_meta:[meta]
 //! area    = point:path fs stage:path
 //! fs      = uuid:?16 fsid:u64 dev:u64 magic:u64 root:ident
 //! write   = area:u32 path ident source:path before:u64 after:u64 runs:[run] rest:u64 tail:?u64
 //! run     = first:u64 hashes:[u64 u64]
+//! patch   = area:u32 path ident before:u64 after:u64 blocks:[block]
+//! block   = number:u64 start:u32 bytes:blob before:(u64 u64) after:(u64 u64)
 //! remove  = area:u32 path ident dir:flag
 //! move    = area:u32 from:path to:path ident dir:flag slot:?path replaces:?ident
-//! put     = area:u32 staged:path to:path ident dir:flag replaces:?ident
+//! put     = area:u32 staged:path to:path ident dir:flag replaces:?ident make:?make
+//! make    = what perm:u32 owner:?(u32 u32) xattrs:[name blob] atime:?stamp mtime:?stamp
+//! what    = 0:u8 blob (file), 1:u8 (directory), 2:u8 name (symbolic link)
 //! link    = area:u32 from:path to:path ident slot:path replaces:?ident
 //! meta    = area:u32 path ident kind:u32 owner:?(u32 u32 u32 u32) perm:?(u32 u32)
 //!           xattrs:[name ?blob ?blob] times:?times
@@ -18,12 +22,17 @@
 //! path    = blob    name = blob       blob = length:u32 bytes
 //! [x]     = count:u32 x…              ?x = 0 or 1:u8, then x if 1     flag = 0 or 1:u8
 //! ```
+//!
+//! Version 1 knew neither `durable` (all were) nor `patches` nor `make`; it is read, and not written.
 
 use txos_core::{FileKind, TxId};
 
 use super::codec::{Decoded, Decoder, Encoder, Malformed};
 use crate::{
-    plan::{Area, Change, Link, Meta, Move, Plan, Put, Remove, Run, Times, Write, WriteSpec},
+    plan::{
+        Area, BLOCK, Change, Link, Make, Meta, Move, Patch, PatchBlock, Plan, Put, Remove, Run,
+        Times, What, Write, WriteSpec,
+    },
     sys::FsIdentity,
 };
 
@@ -31,9 +40,11 @@ pub(crate) fn encode(plan: &Plan) -> Vec<u8> {
     let mut to = Encoder::default();
     to.u64(plan.tx.0);
     to.raw(&plan.boot);
+    to.bool(plan.durable);
     to.stamp(plan.made);
     to.list(&plan.areas, encode_area);
     to.list(&plan.writes, encode_write);
+    to.list(&plan.patches, encode_patch);
     to.list(&plan.file_meta, encode_meta);
     to.list(&plan.removes, |to, op| {
         to.u32(op.area);
@@ -57,6 +68,7 @@ pub(crate) fn encode(plan: &Plan) -> Vec<u8> {
         to.ident(op.id);
         to.bool(op.dir);
         to.option(op.replaces, Encoder::ident);
+        to.option(op.make.as_ref(), encode_make);
     });
     to.list(&plan.links, |to, op| {
         to.u32(op.area);
@@ -70,14 +82,25 @@ pub(crate) fn encode(plan: &Plan) -> Vec<u8> {
     to.bytes
 }
 
-pub(crate) fn decode(bytes: &[u8]) -> Decoded<Plan> {
+/// Gives an encoded plan another id.
+pub(crate) fn renumber(bytes: &mut [u8], tx: TxId) {
+    if let Some(id) = bytes.get_mut(..8) {
+        id.copy_from_slice(&tx.0.to_le_bytes());
+    }
+}
+
+/// Reads a plan as `version` of the format has it.
+pub(crate) fn decode(bytes: &[u8], version: u16) -> Decoded<Plan> {
+    let first = version == 1;
     let mut from = Decoder::new(bytes);
     let plan = Plan {
         tx: TxId(from.u64()?),
         boot: from.id()?,
+        durable: first || from.bool()?,
         made: from.stamp()?,
         areas: from.list(decode_area)?,
         writes: from.list(decode_write)?,
+        patches: if first { Vec::new() } else { from.list(decode_patch)? },
         file_meta: from.list(decode_meta)?,
         removes: from.list(|from| {
             Ok(Remove {
@@ -106,6 +129,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Decoded<Plan> {
                 id: from.ident()?,
                 dir: from.bool()?,
                 replaces: from.option(Decoder::ident)?,
+                make: if first { None } else { from.option(decode_make)? },
             })
         })?,
         links: from.list(|from| {
@@ -127,6 +151,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Decoded<Plan> {
 
 fn check_areas(plan: &Plan) -> Decoded<()> {
     let mut areas = (plan.writes.iter().map(|op| op.area))
+        .chain(plan.patches.iter().map(|op| op.area))
         .chain(plan.file_meta.iter().chain(&plan.dir_meta).map(|op| op.area))
         .chain(plan.removes.iter().map(|op| op.area))
         .chain(plan.moves.iter().map(|op| op.area))
@@ -200,6 +225,85 @@ fn decode_write(from: &mut Decoder<'_>) -> Decoded<Write> {
             rest: from.u64()?,
             tail: from.option(Decoder::u64)?,
         },
+    })
+}
+
+fn encode_patch(to: &mut Encoder, op: &Patch) {
+    to.u32(op.area);
+    to.path(&op.path);
+    to.ident(op.id);
+    to.u64(op.before_size);
+    to.u64(op.after_size);
+    to.list(&op.blocks, |to, block| {
+        to.u64(block.number);
+        to.u32(block.start);
+        to.blob(&block.bytes);
+        block.before.iter().chain(&block.after).for_each(|hash| to.u64(*hash));
+    });
+}
+
+fn decode_patch(from: &mut Decoder<'_>) -> Decoded<Patch> {
+    Ok(Patch {
+        area: from.u32()?,
+        path: from.path(false)?,
+        id: from.ident()?,
+        before_size: from.u64()?,
+        after_size: from.u64()?,
+        blocks: from.list(|from| {
+            let block = PatchBlock {
+                number: from.u64()?,
+                start: from.u32()?,
+                bytes: from.blob()?.to_vec(),
+                before: [from.u64()?, from.u64()?],
+                after: [from.u64()?, from.u64()?],
+            };
+            let end = u64::from(block.start) + block.bytes.len() as u64;
+            if end > BLOCK || block.number > u64::MAX / BLOCK - 1 {
+                return Err(Malformed("a block is longer than blocks are"));
+            }
+            Ok(block)
+        })?,
+    })
+}
+
+fn encode_make(to: &mut Encoder, make: &Make) {
+    match &make.what {
+        What::File(bytes) => {
+            to.u8(0);
+            to.blob(bytes);
+        }
+        What::Dir => to.u8(1),
+        What::Symlink(target) => {
+            to.u8(2);
+            to.blob(target.to_bytes());
+        }
+    }
+    to.u32(make.perm);
+    to.option(make.owner, |to, (uid, gid)| {
+        to.u32(uid);
+        to.u32(gid);
+    });
+    to.list(&make.xattrs, |to, (name, value)| {
+        to.blob(name.to_bytes());
+        to.blob(value);
+    });
+    to.option(make.atime, Encoder::stamp);
+    to.option(make.mtime, Encoder::stamp);
+}
+
+fn decode_make(from: &mut Decoder<'_>) -> Decoded<Make> {
+    Ok(Make {
+        what: match from.u8()? {
+            0 => What::File(from.blob()?.to_vec()),
+            1 => What::Dir,
+            2 => What::Symlink(from.name()?),
+            _ => return Err(Malformed("a type is unknown")),
+        },
+        perm: from.u32()?,
+        owner: from.option(|from| Ok((from.u32()?, from.u32()?)))?,
+        xattrs: from.list(|from| Ok((from.name()?, from.blob()?.to_vec())))?,
+        atime: from.option(Decoder::stamp)?,
+        mtime: from.option(Decoder::stamp)?,
     })
 }
 

@@ -13,19 +13,21 @@
 //!
 //! # Order
 //!
-//! 1. [`Write`]s and [`Meta`]s of files that stay the same object.
+//! 1. [`Write`]s, [`Patch`]es and [`Meta`]s of files that stay the same object.
 //! 2. [`Remove`]s and [`Move`]s away, deepest original path first: no original path is disturbed
 //!    before it is used.
 //! 3. [`Put`]s and the ends of [`Move`]s, shallowest final path first: each parent is there.
 //! 4. [`Link`]s.
 //! 5. [`Meta`]s of directories, deepest first: times last, when nothing moves them any more.
 
+mod inline;
 mod write;
 
 use std::{ffi::CString, path::PathBuf};
 
 use txos_core::{Attrs, FileKind, ObjectId, Stamp, TxId};
 
+pub(crate) use inline::{Make, Patch, PatchBlock, Shape, What};
 pub(crate) use write::{BLOCK, Run, Write, WriteSpec, zero};
 
 use crate::sys::FsIdentity;
@@ -67,10 +69,13 @@ pub(crate) struct Plan {
     pub tx: TxId,
     /// Which boot it was made in.
     pub boot: [u8; 16],
+    /// Whether it must survive a power cut.
+    pub durable: bool,
     /// When it was made.
     pub made: Stamp,
     pub areas: Vec<Area>,
     pub writes: Vec<Write>,
+    pub patches: Vec<Patch>,
     pub file_meta: Vec<Meta>,
     pub removes: Vec<Remove>,
     pub moves: Vec<Move>,
@@ -80,6 +85,25 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
+    /// One that does nothing yet, made in this boot.
+    pub(crate) fn new(tx: TxId, durable: bool, made: Stamp) -> Plan {
+        Plan {
+            tx,
+            boot: crate::sys::boot_id(),
+            durable,
+            made,
+            areas: Vec::new(),
+            writes: Vec::new(),
+            patches: Vec::new(),
+            file_meta: Vec::new(),
+            removes: Vec::new(),
+            moves: Vec::new(),
+            puts: Vec::new(),
+            links: Vec::new(),
+            dir_meta: Vec::new(),
+        }
+    }
+
     /// The plan without what it does in the areas that `lost` names.
     pub(crate) fn without(mut self, lost: impl Fn(&Area) -> bool) -> Plan {
         let mut numbers = Vec::new();
@@ -101,6 +125,7 @@ impl Plan {
             _ => false,
         };
         self.writes.retain_mut(|op| renumber(&mut op.area));
+        self.patches.retain_mut(|op| renumber(&mut op.area));
         self.file_meta.retain_mut(|op| renumber(&mut op.area));
         self.removes.retain_mut(|op| renumber(&mut op.area));
         self.moves.retain_mut(|op| renumber(&mut op.area));
@@ -110,9 +135,24 @@ impl Plan {
         self
     }
 
+    /// All that it changes, as absolute paths.
+    pub(crate) fn paths(&self) -> Vec<PathBuf> {
+        let metas = self.file_meta.iter().chain(&self.dir_meta).map(|op| (op.area, &op.path));
+        let moves = self.moves.iter().flat_map(|op| [(op.area, &op.from), (op.area, &op.to)]);
+        let all = (self.writes.iter().map(|op| (op.area, &op.path)))
+            .chain(self.patches.iter().map(|op| (op.area, &op.path)))
+            .chain(self.removes.iter().map(|op| (op.area, &op.path)))
+            .chain(self.puts.iter().map(|op| (op.area, &op.to)))
+            .chain(self.links.iter().map(|op| (op.area, &op.to)))
+            .chain(moves)
+            .chain(metas);
+        all.map(|(area, path)| self.areas[area as usize].point.join(path)).collect()
+    }
+
     /// How many operations it has.
     pub(crate) fn len(&self) -> usize {
         self.writes.len()
+            + self.patches.len()
             + self.file_meta.len()
             + self.removes.len()
             + self.moves.len()
@@ -155,14 +195,17 @@ pub(crate) struct Move {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Put {
     pub area: u32,
-    /// Where it is staged, beneath the stage directory.
+    /// Where it is staged, beneath the stage directory; empty for what is made from the record.
     pub staged: PathBuf,
     /// Final path.
     pub to: PathBuf,
+    /// Which object; zero where `make` makes one that has no identity before.
     pub id: Ident,
     pub dir: bool,
     /// What is bound at `to` and displaced.
     pub replaces: Option<Ident>,
+    /// How to make it, where it is not staged.
+    pub make: Option<Make>,
 }
 
 /// Gives an object a further name.

@@ -7,16 +7,17 @@ use std::{
 };
 
 use rustix::{
-    fs::{
-        AtFlags, FileType, Mode, OFlags, SeekFrom, fallocate, linkat, mkdirat, mknodat, openat,
-        readlinkat, seek, symlinkat,
-    },
-    io::{Errno, pread, pwrite},
+    fs::{FileType, OFlags, SeekFrom, readlinkat, seek},
+    io::{Errno, pread},
 };
 use txos_core::{Attrs, FileKind};
 use txos_host::{Tree, read_listing};
 
-use crate::{Result, StoreError, plan::Ident, sys::Object};
+use crate::{
+    Result, StoreError,
+    plan::Ident,
+    sys::{Disk, Name, Object, disk, write_all},
+};
 
 /// What was copied already: hard links among new files stay hard links.
 #[derive(Default)]
@@ -81,27 +82,27 @@ impl Copied {
         if attrs.nlink > 1 && attrs.kind != FileKind::Dir {
             if let Some(first) = self.objects.get(&key) {
                 let (first_dir, first_name) = stage.parent(first)?;
-                return linkat(&first_dir, first_name, &dir, name, AtFlags::empty())
-                    .map_err(failed);
+                let first = Name { dir: first_dir.as_fd(), name: first_name };
+                let to = Name { dir: dir.as_fd(), name };
+                return disk().link(first, to).map_err(failed);
             }
             self.objects.insert(key, to.to_owned());
         }
-        let node = |kind| mknodat(&dir, name, kind, Mode::RUSR | Mode::WUSR, attrs.rdev);
+        let node = |kind| disk().mknod(dir.as_fd(), name, kind, attrs.rdev);
         match attrs.kind {
-            FileKind::Dir => mkdirat(&dir, name, Mode::RWXU).map_err(failed)?,
+            FileKind::Dir => disk().mkdir(dir.as_fd(), name, 0o700).map_err(failed)?,
             FileKind::File => {
                 let flags = OFlags::RDONLY | OFlags::NOFOLLOW;
                 let source = tx
                     .open_at(from, flags)
                     .map_err(|errno| StoreError::io("read", tx.at().join(from), errno))?;
-                let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-                let target = openat(&dir, name, flags, Mode::RUSR | Mode::WUSR).map_err(failed)?;
+                let target = disk().create(dir.as_fd(), name, 0o600).map_err(failed)?;
                 copy_content(&source, &target, attrs).map_err(failed)?;
             }
             FileKind::Symlink => {
                 let (from_dir, from_name) = tx.parent(from)?;
                 let link = readlinkat(&from_dir, from_name, Vec::new()).map_err(failed)?;
-                symlinkat(&*link, &dir, name).map_err(failed)?;
+                disk().symlink(&link, dir.as_fd(), name).map_err(failed)?;
             }
             FileKind::Fifo => node(FileType::Fifo).map_err(failed)?,
             FileKind::Socket => node(FileType::Socket).map_err(failed)?,
@@ -138,10 +139,10 @@ fn dress(new: &Object, like: &Object) -> Result<()> {
 
 /// Copies the data of a file and leaves its holes out.
 fn copy_content(source: impl AsFd, target: impl AsFd, attrs: &Attrs) -> Result<(), Errno> {
-    rustix::fs::ftruncate(&target, attrs.size)?;
+    disk().resize(target.as_fd(), attrs.size)?;
     if attrs.blocks.saturating_mul(512) >= attrs.size && attrs.size > 0 {
         // Not sparse: the space is there before the first byte is copied. Not all file systems can.
-        match fallocate(&target, rustix::fs::FallocateFlags::empty(), 0, attrs.size) {
+        match disk().reserve(target.as_fd(), attrs.size) {
             Err(Errno::NOTSUP) | Ok(()) => {}
             Err(errno) => return Err(errno),
         }
@@ -167,22 +168,6 @@ fn copy_content(source: impl AsFd, target: impl AsFd, attrs: &Attrs) -> Result<(
             };
             write_all(&target, &buffer[..read], at)?;
             at += read as u64;
-        }
-    }
-    Ok(())
-}
-
-/// Writes all of `bytes` at `offset`.
-pub(crate) fn write_all(target: impl AsFd, mut bytes: &[u8], mut offset: u64) -> Result<(), Errno> {
-    while !bytes.is_empty() {
-        match pwrite(&target, bytes, offset) {
-            Ok(0) => return Err(Errno::IO),
-            Ok(count) => {
-                bytes = &bytes[count..];
-                offset += count as u64;
-            }
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno),
         }
     }
     Ok(())

@@ -42,7 +42,9 @@ pub(crate) fn unstage(tx: &mut TxDir) -> Result<()> {
     Ok(())
 }
 
-/// Removes a stage directory; one that is not there (any more) is no error.
+/// Removes a stage directory, and makes that lasting: nobody knows of it once the transaction's own
+/// directory is gone, which another file system may remember first. One that is not there (any
+/// more) is no error.
 pub(crate) fn remove_stage(path: &Path) -> Result<()> {
     let (Some(above), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
     let ours = name.to_string_lossy().starts_with(".txos-");
@@ -50,7 +52,11 @@ pub(crate) fn remove_stage(path: &Path) -> Result<()> {
         return Ok(());
     }
     let above = Tree::open(above)?;
-    unnoticed(&above, Path::new(""), || sys::remove_tree(&above, Path::new(name)))
+    unnoticed(&above, Path::new(""), || sys::remove_tree(&above, Path::new(name)))?;
+    match sys::flush(sys::place(&above, Path::new(""))) {
+        Err(StoreError::Io { errno: Errno::ACCESS, .. }) => sys::flush_file_system(&above),
+        other => other,
+    }
 }
 
 fn needs_stage(plan: &Plan, area: u32) -> bool {
@@ -66,7 +72,7 @@ fn stage_area(tx: &mut TxDir, plan: &mut Plan, area: u32, durable: bool) -> Resu
     if near {
         return Ok(());
     }
-    let path = stage_directory(tx, &host, plan, area)?;
+    let path = stage_directory(tx, &host, plan, area, durable)?;
     let stage = Tree::open(&path)?;
     plan.areas[area as usize].stage = path;
     let mut copied = Copied::default();
@@ -89,7 +95,13 @@ fn stage_area(tx: &mut TxDir, plan: &mut Plan, area: u32, durable: bool) -> Resu
 
 /// Makes a stage directory on the mount of `host`, and says in the transaction's directory where
 /// it is before it is there.
-fn stage_directory(tx: &mut TxDir, host: &Tree, plan: &Plan, area: u32) -> Result<PathBuf> {
+fn stage_directory(
+    tx: &mut TxDir,
+    host: &Tree,
+    plan: &Plan,
+    area: u32,
+    durable: bool,
+) -> Result<PathBuf> {
     let mut random = [0; 8];
     rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())
         .map_err(|errno| StoreError::io("get random bytes for", host.at(), errno))?;
@@ -98,7 +110,12 @@ fn stage_directory(tx: &mut TxDir, host: &Tree, plan: &Plan, area: u32) -> Resul
         let at = dir.join(&name);
         let path = host.at().join(&at);
         tx.meta.stages.push(path.clone());
-        tx.save()?;
+        // A power cut must not leave a directory that nobody knows of.
+        if durable {
+            tx.save_flushed()?
+        } else {
+            tx.save()?
+        }
         match unnoticed(host, &dir, || sys::make_dirs(host, &at)) {
             Ok(()) => {
                 sys::make_dirs(host, &at.join("stage"))?;

@@ -19,7 +19,7 @@ mod foreign;
 mod layout;
 mod strip;
 
-pub(crate) use copy::{copy_tree, write_all};
+pub(crate) use copy::copy_tree;
 pub(crate) use foreign::{remove_stage, stage_foreign, unstage};
 
 use std::{
@@ -53,19 +53,7 @@ pub(crate) struct Staged {
 /// Stages `delta` in the directory of its transaction; what goes to another mount is copied there
 /// later, by [`stage_foreign`].
 pub(crate) fn stage(tx: &mut TxDir, delta: &Delta, made: Stamp) -> Result<Staged> {
-    let plan = Plan {
-        tx: tx.meta.id,
-        boot: sys::boot_id(),
-        made,
-        areas: Vec::new(),
-        writes: Vec::new(),
-        file_meta: Vec::new(),
-        removes: Vec::new(),
-        moves: Vec::new(),
-        puts: Vec::new(),
-        links: Vec::new(),
-        dir_meta: Vec::new(),
-    };
+    let plan = Plan::new(tx.meta.id, true, made);
     let mut staged = Staged { plan, held: Vec::new(), fresh: 0 };
     for draft in delta.drafts.iter().filter(|draft| !draft.is_empty()) {
         stage_draft(tx, draft, &mut staged)?;
@@ -149,6 +137,7 @@ fn placed(stage: &Tree, path: PathBuf, put: &DraftPut, area: u32) -> Result<Put>
         id: object.attrs.id.into(),
         dir: put.kind == FileKind::Dir,
         replaces: put.replaces,
+        make: None,
     })
 }
 

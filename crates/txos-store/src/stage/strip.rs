@@ -1,9 +1,6 @@
 use std::{collections::HashSet, path::Path};
 
-use rustix::{
-    fs::{FileType, Mode, mknodat},
-    io::Errno,
-};
+use rustix::{fd::AsFd, fs::FileType, io::Errno};
 use txos_core::FileKind;
 use txos_host::Tree;
 
@@ -11,7 +8,7 @@ use super::layout::Layout;
 use crate::{
     Result, StoreError,
     delta::{Draft, Shadow},
-    sys::{self, Object, place},
+    sys::{self, Disk, Object, disk, place},
 };
 
 /// Takes the overlay's marks off all new objects, and gives them what the overlay kept from them.
@@ -73,8 +70,7 @@ fn remake_null_device(tx: &Tree, layout: &Layout, fresh: &Shadow) -> Result<()> 
     let xattrs = old.xattrs()?;
     sys::unlink(place(tx, &at)).map_err(failed)?;
     let (dir, name) = tx.parent(&at)?;
-    mknodat(&dir, name, FileType::CharacterDevice, Mode::from_raw_mode(0o600), 0)
-        .map_err(failed)?;
+    disk().mknod(dir.as_fd(), name, FileType::CharacterDevice, 0).map_err(failed)?;
     let Some(new) = Object::open(tx, &at)? else { return Err(failed(Errno::NOENT)) };
     new.chown(fresh.attrs.uid, fresh.attrs.gid)?;
     new.chmod(fresh.attrs.perm)?;

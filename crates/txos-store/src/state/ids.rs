@@ -8,7 +8,7 @@ use std::fs::{self, File};
 
 use txos_core::TxId;
 
-use super::{ExclusiveLock, StateDir, overwrite};
+use super::{StateDir, overwrite};
 use crate::{Result, StoreError, sys};
 
 const RESERVE: u64 = 64;
@@ -18,7 +18,8 @@ impl StateDir {
     ///
     /// # Errors
     /// If the file that holds it cannot be read or written, or is damaged.
-    pub fn next_id(&self, _lock: &ExclusiveLock) -> Result<TxId> {
+    pub fn next_id(&self) -> Result<TxId> {
+        let _table = self.table()?;
         let file = self.path.join("ids");
         let boot: String = sys::boot_id().iter().map(|byte| format!("{byte:02x}")).collect();
         let (next, bound) = match fs::read_to_string(&file) {
@@ -59,13 +60,12 @@ mod tests {
     fn ids_go_on_and_skip_what_a_lost_boot_may_have_given() {
         let dir = tempfile::tempdir().unwrap();
         let state = StateDir::open(dir.path().join("s"), Privilege::Root).unwrap();
-        let lock = state.try_lock("test").unwrap();
-        assert_eq!(state.next_id(&lock).unwrap(), TxId(1));
-        assert_eq!(state.next_id(&lock).unwrap(), TxId(2));
+        assert_eq!(state.next_id().unwrap(), TxId(1));
+        assert_eq!(state.next_id().unwrap(), TxId(2));
         fs::write(state.path().join("ids"), "2 65 00\n").unwrap();
-        assert_eq!(state.next_id(&lock).unwrap(), TxId(65));
-        assert_eq!(state.next_id(&lock).unwrap(), TxId(66));
+        assert_eq!(state.next_id().unwrap(), TxId(65));
+        assert_eq!(state.next_id().unwrap(), TxId(66));
         fs::write(state.path().join("ids"), "nonsense").unwrap();
-        assert!(matches!(state.next_id(&lock), Err(StoreError::Damaged { .. })));
+        assert!(matches!(state.next_id(), Err(StoreError::Damaged { .. })));
     }
 }

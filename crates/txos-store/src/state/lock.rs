@@ -1,18 +1,32 @@
 //! Who may change the state directory.
+//!
+//! # Which lock is held for what
+//!
+//! | lock | what it guards | held |
+//! |---|---|---|
+//! | `lock` | recovery; and validation, journal and apply of one commit | for a commit |
+//! | `tx` (the directory) | ids, and which transactions there are | for a system call or ten |
+//! | `tx/ID/lock` | that the transaction is alive | as long as it is |
+//!
+//! They are taken in this order. All three are flock(2)s: they end with the last process that holds
+//! them, so that what a crash left has no holder.
 
 use std::{
     fmt,
     fs::{File, OpenOptions},
     io::Read,
     ops::ControlFlow,
-    os::unix::fs::OpenOptionsExt,
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::fs::OpenOptionsExt,
+    },
     path::Path,
     thread,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use rustix::{
-    fs::{FlockOperation, flock},
+    fs::{FlockOperation, Mode, OFlags, flock, openat},
     io::Errno,
 };
 use serde::{Deserialize, Serialize};
@@ -20,6 +34,10 @@ use txos_core::TxId;
 
 use super::{StateDir, overwrite_open};
 use crate::{Result, StoreError, names};
+
+/// Pauses between two attempts to take the lock of a commit.
+const FIRST_PAUSE: Duration = Duration::from_micros(100);
+const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 
 /// Who holds the lock of a state directory, as the holder says.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -104,8 +122,9 @@ impl StateDir {
         Ok(lock)
     }
 
-    /// Takes the lock, waiting for its holder. `waiting` is called at once when someone holds it
-    /// and then about ten times a second, and ends the wait by `Break`.
+    /// Takes the lock, waiting for its holder: some milliseconds as a rule, the time of a commit.
+    /// `waiting` is called at once when someone holds it and then again and again, at least ten
+    /// times a second, and ends the wait by `Break`.
     ///
     /// # Errors
     /// [`StoreError::Cancelled`] if `waiting` ended the wait; otherwise as [`StateDir::try_lock`].
@@ -114,6 +133,7 @@ impl StateDir {
         command: &str,
         mut waiting: impl FnMut(&Holder) -> ControlFlow<()>,
     ) -> Result<ExclusiveLock> {
+        let mut pause = FIRST_PAUSE;
         loop {
             match self.try_lock(command) {
                 Err(StoreError::Busy(holder)) => {
@@ -123,7 +143,29 @@ impl StateDir {
                 }
                 other => return other,
             }
-            thread::sleep(Duration::from_millis(100));
+            thread::sleep(pause);
+            pause = LONGEST_PAUSE.min(pause * 2);
+        }
+    }
+
+    /// Takes the lock on the table of transactions, waiting for it: whoever holds it lets go after
+    /// a few system calls.
+    pub(crate) fn table(&self) -> Result<OwnedFd> {
+        let table = self.tree().dir(Path::new("tx"))?;
+        let table = openat(&table, c".", OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+        let failed = |errno| StoreError::io("lock", self.path.join("tx"), errno);
+        let table = table.map_err(failed)?;
+        wait_for(&table, FlockOperation::LockExclusive).map_err(failed)?;
+        Ok(table)
+    }
+}
+
+/// flock(2), again after each signal.
+pub(super) fn wait_for(file: impl AsFd, operation: FlockOperation) -> Result<(), Errno> {
+    loop {
+        match flock(&file, operation) {
+            Err(Errno::INTR) => {}
+            other => return other,
         }
     }
 }

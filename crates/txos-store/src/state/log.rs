@@ -7,7 +7,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use txos_core::TxId;
+use txos_core::{Conflict, TxId};
 
 use super::StateDir;
 use crate::{Result, StoreError};
@@ -51,6 +51,33 @@ pub struct LogEntry {
     pub changes: u64,
     /// More, where there is more to say.
     pub note: String,
+    /// Why it lost the last time, if it ever did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss: Option<Loss>,
+}
+
+/// Why an attempt of a transaction lost.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Loss {
+    /// Which attempt, from 1.
+    pub attempt: u32,
+    /// Who caused it, in words for a person.
+    pub by: String,
+    /// What had been read and was changed; the first few.
+    pub conflicts: Vec<Conflict>,
+}
+
+impl Loss {
+    /// A loss in attempt number `attempt` to `by`. Names that are no UTF-8 are told as well as text
+    /// can.
+    pub fn new(attempt: u32, by: String, conflicts: &[Conflict]) -> Loss {
+        const FEW: usize = 10;
+        let told = |conflict: &Conflict| Conflict {
+            path: conflict.path.to_string_lossy().into_owned().into(),
+            ..conflict.clone()
+        };
+        Loss { attempt, by, conflicts: conflicts.iter().take(FEW).map(told).collect() }
+    }
 }
 
 impl StateDir {

@@ -3,11 +3,13 @@
 //! ```text
 //! STATE/            0700, owned by its user
 //!   format          "txos state 1 root" or "txos state 1 user", and a newline
-//!   lock            flock(2)ed by who may change the state; names its holder
+//!   lock            flock(2)ed by who commits or recovers; names its holder
 //!   ids             the next transaction id (see `ids`)
 //!   journal         what is decided (see docs/journal.md)
 //!   log             one line of JSON for each ended transaction
 //!   tx/ID/          one transaction: meta.json, lock, upper.N, work.N, prepared
+//!   tx/ID.gone/     one that is over and is being removed
+//!   view/           where views are put together, each in a mount namespace of its own
 //!   conflicts/ID/   what could not be applied without harming someone outside
 //! ```
 //!
@@ -17,14 +19,14 @@
 //!   each time it is opened, and a directory that fails is refused, never repaired.
 //! - A lock is held by an open file, so it ends with the last process that holds it: what a crash
 //!   left has no holder.
-//! - The directory is written only by holders of the lock, except that a transaction writes its
-//!   own `tx/ID` while it holds `tx/ID/lock`.
+//! - Each part is written only by who holds the lock that guards it (see `lock`).
 //! - Small files that change often are overwritten in place, within one block: truncating or
 //!   replacing them would make some file systems write at once, and free a block each time.
 
 mod ids;
 mod lock;
 mod log;
+mod place;
 mod txdir;
 
 use std::{
@@ -34,17 +36,27 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use rustix::{fs::RenameFlags, io::Errno};
 use serde::{Deserialize, Serialize};
 use txos_core::TxId;
 use txos_host::Tree;
 
 pub use lock::{ExclusiveLock, Holder};
-pub use log::{LogEntry, Outcome};
+pub use log::{LogEntry, Loss, Outcome};
+pub use place::default_directory;
+#[cfg(any(test, fuzzing))]
+pub(crate) use txdir::last_meta;
 pub use txdir::{Layer, TxDir, TxMeta, TxState, TxStatus};
 
 use crate::{Result, StoreError, sys};
 
 const VERSION: u32 = 1;
+
+/// How the name begins under which the format is written.
+const ASIDE: &str = "format.new.";
+
+/// How the name of a directory ends whose transaction is over.
+const GONE: &str = ".gone";
 
 /// Which overlay attributes the views of a state directory use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,10 +98,11 @@ impl StateDir {
     ///
     /// # Errors
     /// [`StoreError::Refused`] if it belongs to someone else, others may enter it, it is of another
-    /// format or of the other privilege, or it is no state directory; otherwise what the file
-    /// system gives.
+    /// format or of the other privilege, or it is no state directory, or if this boot cannot be told
+    /// from another; otherwise what the file system gives.
     pub fn open(path: impl AsRef<Path>, privilege: Privilege) -> Result<StateDir> {
         let path = path.as_ref();
+        require_boot_id(sys::boot_id())?;
         create(path)?;
         let path = fs::canonicalize(path)
             .map_err(|error| StoreError::std("find the state directory", path, &error))?;
@@ -155,8 +168,36 @@ impl StateDir {
     }
 
     /// Removes what is left of transaction `id`.
+    ///
+    /// It loses its name first: nobody finds it half-removed and takes it for one that crashed.
     pub(crate) fn discard(&self, id: TxId) -> Result<()> {
-        sys::remove_tree(&self.tree, &Self::tx_path(id))
+        let (path, aside) = (Self::tx_path(id), Path::new("tx").join(format!("{id}{GONE}")));
+        let (from, to) = (sys::place(&self.tree, &path), sys::place(&self.tree, &aside));
+        match sys::rename(from, to, RenameFlags::empty()) {
+            Ok(()) => {}
+            Err(Errno::NOENT) => return Ok(()),
+            // Another of that id was left by a crash in the middle of this.
+            Err(Errno::NOTEMPTY | Errno::EXIST) => sys::remove_tree(&self.tree, &path)?,
+            Err(errno) => return Err(StoreError::io("remove", self.path.join(path), errno)),
+        }
+        sys::remove_tree(&self.tree, &aside)
+    }
+
+    /// Removes what a crash left of directories that were being removed.
+    pub(crate) fn sweep(&self) -> Result<()> {
+        let failed = |error: io::Error| StoreError::std("read", self.path.join("tx"), &error);
+        for entry in fs::read_dir(self.path.join("tx")).map_err(failed)? {
+            let name = entry.map_err(failed)?.file_name();
+            if name.to_str().is_some_and(|name| name.ends_with(GONE)) {
+                sys::remove_tree(&self.tree, &Path::new("tx").join(name))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a process holds transaction `id`.
+    pub(crate) fn is_alive(&self, id: TxId) -> bool {
+        txdir::alive(&self.path.join(Self::tx_path(id)))
     }
 }
 
@@ -193,7 +234,7 @@ fn check_owner(path: &Path) -> Result<()> {
     let meta = fs::symlink_metadata(path)
         .map_err(|error| StoreError::std("examine the state directory", path, &error))?;
     let me = rustix::process::geteuid().as_raw();
-    let remedy = "give another directory with --state, or set TXOS_STATE";
+    let remedy = "name another directory in TXOS_STATE";
     if !meta.is_dir() {
         return Err(StoreError::refused(path, "the state directory is not a directory", remedy));
     }
@@ -225,25 +266,39 @@ fn check_format(path: &Path, privilege: Privilege) -> Result<()> {
                 text.trim(),
                 expected.trim()
             ),
-            "use the version of txos that made it, or give another directory with --state",
+            "use the version of txos, and the privilege (root that may mount, or a user), that made it, or name another directory in TXOS_STATE",
         )),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let empty = fs::read_dir(path)
+            // Another process may be at the same, now or a moment ago.
+            let mut others = fs::read_dir(path)
                 .map_err(|error| StoreError::std("read", path, &error))?
-                .next()
-                .is_none();
-            if !empty {
+                .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+                .filter(|name| !name.starts_with(ASIDE));
+            if others.next().is_some() {
+                if file.exists() {
+                    return check_format(path, privilege);
+                }
                 let remedy = "give an empty directory, or none yet made";
                 return Err(StoreError::refused(path, "is not a state directory of txos", remedy));
             }
-            // Written aside first: a crash leaves the whole file or an empty directory.
-            let aside = path.join("format.new");
+            // Written aside first: a crash leaves the whole file or none.
+            let aside = path.join(format!("{ASIDE}{}", std::process::id()));
             fs::write(&aside, expected)
                 .and_then(|()| fs::rename(&aside, &file))
                 .map_err(|error| StoreError::std("write", &file, &error))
         }
         Err(error) => Err(StoreError::std("read", &file, &error)),
     }
+}
+
+/// What was flushed and what a reboot made void is told by the boot's id.
+fn require_boot_id(id: [u8; 16]) -> Result<()> {
+    if id == [0; 16] {
+        let path = "/proc/sys/kernel/random/boot_id";
+        let reason = "it cannot be read, and without it this boot cannot be told from another";
+        return Err(StoreError::refused(path, reason, "mount /proc"));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

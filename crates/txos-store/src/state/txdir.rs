@@ -1,10 +1,19 @@
 //! The directory of one transaction.
+//!
+//! # Invariants
+//!
+//! - `meta.json` is one line of JSON for each time it was saved, and the last whole line counts. It
+//!   only grows, so a power cut can take the last lines, and never mix two of them.
+//! - What must be known after a power cut (stage directories elsewhere, that a transaction is
+//!   prepared) is flushed before anything rests on it.
 
 use std::{
-    fs::{self, DirBuilder, File},
+    fs::{self, DirBuilder, File, OpenOptions},
     io,
-    os::unix::fs::DirBuilderExt,
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
 };
 
 use rustix::{
@@ -16,8 +25,11 @@ use serde::{Deserialize, Serialize};
 use txos_core::{Attrs, Stamp, TxId};
 use txos_host::{Tree, attrs_of};
 
-use super::{ExclusiveLock, StateDir, lock::open_lock, overwrite};
+use super::{Loss, StateDir, lock::open_lock};
 use crate::{Result, StoreError, names, sys};
+
+/// So long somebody may keep looking whether a transaction is alive.
+const LOOKING: Duration = Duration::from_secs(10);
 
 /// One overlay of a view: what it covers, and where its changes are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,6 +74,9 @@ pub struct TxMeta {
     pub status: Option<i32>,
     /// How many times it was started again.
     pub retries: u32,
+    /// Why it lost the last time, if it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss: Option<Loss>,
     /// Its layers, the one at `/` first.
     pub layers: Vec<Layer>,
     /// Stage directories outside this one.
@@ -94,12 +109,10 @@ impl TxDir {
     ///
     /// # Errors
     /// If it cannot be created.
-    pub fn create(
-        state: &StateDir,
-        _lock: &ExclusiveLock,
-        id: TxId,
-        command: &str,
-    ) -> Result<TxDir> {
+    pub fn create(state: &StateDir, id: TxId, command: &str) -> Result<TxDir> {
+        // Who looks for what a crash left holds the table, too: it finds the directory locked, or
+        // not at all.
+        let _table = state.table()?;
         state.discard(id)?;
         let path = state.path().join(StateDir::tx_path(id));
         make(&path)?;
@@ -114,6 +127,7 @@ impl TxDir {
             started,
             status: None,
             retries: 0,
+            loss: None,
             layers: Vec::new(),
             stages: Vec::new(),
         };
@@ -137,9 +151,23 @@ impl TxDir {
 
     fn locked(path: PathBuf, meta: TxMeta) -> Result<TxDir> {
         let lock = open_lock(&path.join("lock"))?;
-        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-            let reason = format!("transaction {} is held by process {}", meta.id, meta.pid);
-            return Err(StoreError::refused(path, reason, "wait for it, or end it"));
+        let failed = |errno| StoreError::io("lock", path.join("lock"), errno);
+        let until = Instant::now() + LOOKING;
+        loop {
+            match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => break,
+                Err(Errno::WOULDBLOCK | Errno::INTR) => {}
+                Err(errno) => return Err(failed(errno)),
+            }
+            // Whoever asks whether it is alive holds the lock for a moment, shared; its owner does
+            // not share it.
+            let shared = flock(&lock, FlockOperation::NonBlockingLockShared);
+            if shared == Err(Errno::WOULDBLOCK) || Instant::now() > until {
+                let reason = format!("transaction {} is held by process {}", meta.id, meta.pid);
+                return Err(StoreError::refused(path, reason, "wait for it, or end it"));
+            }
+            let _ = flock(&lock, FlockOperation::Unlock);
+            thread::sleep(Duration::from_millis(1));
         }
         let tree = Tree::open(&path)?;
         Ok(TxDir { meta, path, tree, _lock: lock })
@@ -225,24 +253,36 @@ impl TxDir {
         Ok(())
     }
 
-    /// Writes `meta`.
+    /// Writes `meta`. A power cut leaves this or an earlier one.
     ///
     /// # Errors
     /// If it cannot be written.
     pub fn save(&self) -> Result<()> {
-        let file = self.path.join("meta.json");
-        let text = serde_json::to_vec(&self.meta).unwrap_or_default();
-        overwrite(&file, &text).map(drop).map_err(|error| StoreError::std("write", &file, &error))
+        self.append().map(drop)
     }
 
-    /// Writes `meta` so that a power cut leaves the old or the new, once the directory is flushed.
-    pub(crate) fn save_whole(&self) -> Result<()> {
-        let (file, aside) = (self.path.join("meta.json"), self.path.join("meta.new"));
-        let text = serde_json::to_vec(&self.meta).unwrap_or_default();
-        fs::write(&aside, text)
-            .and_then(|()| File::open(&aside)?.sync_all())
-            .and_then(|()| fs::rename(&aside, &file))
-            .map_err(|error| StoreError::std("write", &file, &error))
+    /// Writes `meta` so that it survives a power cut when this returns.
+    pub(crate) fn save_flushed(&self) -> Result<()> {
+        let file = self.append()?;
+        sys::flush_open(&file, sys::Flush::All)
+            .map_err(|errno| StoreError::io("flush", self.meta_path(), errno))
+    }
+
+    fn append(&self) -> Result<File> {
+        let path = self.meta_path();
+        let failed = |error: io::Error| StoreError::std("write", &path, &error);
+        let mut text = serde_json::to_vec(&self.meta).map_err(|error| failed(error.into()))?;
+        text.push(b'\n');
+        let mut options = OpenOptions::new();
+        let file =
+            options.read(true).append(true).create(true).mode(0o600).open(&path).map_err(failed)?;
+        let end = file.metadata().map_err(failed)?.len();
+        sys::write_all(&file, &text, end).map_err(|errno| StoreError::io("write", &path, errno))?;
+        Ok(file)
+    }
+
+    fn meta_path(&self) -> PathBuf {
+        self.path.join("meta.json")
     }
 
     /// Removes the directory with all that is in it.
@@ -257,23 +297,39 @@ impl TxDir {
 pub(super) fn status(state: &StateDir, id: TxId) -> Result<Option<TxStatus>> {
     let path = state.path().join(StateDir::tx_path(id));
     let Some(meta) = read_meta(&path)? else { return Ok(None) };
-    let alive = match File::open(path.join("lock")) {
-        Ok(lock) => flock(&lock, FlockOperation::NonBlockingLockShared).is_err(),
-        Err(_) => false,
-    };
-    Ok(Some(TxStatus { meta, alive }))
+    Ok(Some(TxStatus { meta, alive: alive(&path) }))
 }
 
+/// Whether a process holds the transaction whose directory is at `path`.
+pub(super) fn alive(path: &Path) -> bool {
+    match File::open(path.join("lock")) {
+        Ok(lock) => flock(&lock, FlockOperation::NonBlockingLockShared).is_err(),
+        Err(_) => false,
+    }
+}
+
+/// What was last said of the transaction whose directory is at `path`: `None` if that is nothing,
+/// or a power cut took it.
 pub(super) fn read_meta(path: &Path) -> Result<Option<TxMeta>> {
     let file = path.join("meta.json");
-    match fs::read(&file) {
-        Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|error| {
-            let remedy = "remove the transaction's directory if it is not wanted any more";
-            StoreError::damaged(&file, error.to_string(), remedy)
-        }),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(StoreError::std("read", &file, &error)),
+    let text = match fs::read(&file) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(StoreError::std("read", &file, &error)),
+    };
+    let last = last_meta(&text);
+    if last.is_none() && path.join("prepared").exists() {
+        let detail = "no line of it can be read, and the transaction waits for a decision";
+        let remedy = "remove the transaction's directory if it is not wanted any more";
+        return Err(StoreError::damaged(&file, detail, remedy));
     }
+    Ok(last)
+}
+
+/// The last whole line that can be read.
+pub(crate) fn last_meta(text: &[u8]) -> Option<TxMeta> {
+    let mut lines = text.split_inclusive(|byte| *byte == b'\n').rev();
+    lines.find_map(|line| serde_json::from_slice(line.strip_suffix(b"\n")?).ok())
 }
 
 fn make(path: &Path) -> Result<()> {
@@ -281,4 +337,39 @@ fn make(path: &Path) -> Result<()> {
         .mode(0o700)
         .create(path)
         .map_err(|error| StoreError::std("create the directory", path, &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Privilege;
+
+    #[test]
+    fn the_last_whole_line_counts_wherever_a_power_cut_ends_the_file() {
+        let place = tempfile::tempdir().unwrap();
+        let state = StateDir::open(place.path().join("s"), Privilege::Root).unwrap();
+        let mut dir = TxDir::create(&state, TxId(3), "make install").unwrap();
+        let first = fs::metadata(dir.meta_path()).unwrap().len() as usize;
+        dir.meta.stages.push("/elsewhere/.stage".into());
+        dir.save_flushed().unwrap();
+        let whole = fs::read(dir.meta_path()).unwrap();
+        for end in 0..=whole.len() {
+            fs::write(dir.meta_path(), &whole[..end]).unwrap();
+            let stages = read_meta(dir.path()).unwrap().map(|meta| meta.stages.len());
+            let wanted = match end {
+                end if end == whole.len() => Some(1),
+                end if end >= first => Some(0),
+                _ => None,
+            };
+            assert_eq!(stages, wanted, "cut at {end} of {}", whole.len());
+        }
+        // A file whose size survived and whose last bytes did not ends in zeros.
+        let mut zeros = whole[..first].to_vec();
+        zeros.resize(whole.len(), 0);
+        fs::write(dir.meta_path(), &zeros).unwrap();
+        assert_eq!(read_meta(dir.path()).unwrap().unwrap().stages.len(), 0);
+        fs::write(dir.path().join("prepared"), "").unwrap();
+        fs::write(dir.meta_path(), [0; 9]).unwrap();
+        assert!(matches!(read_meta(dir.path()), Err(StoreError::Damaged { .. })));
+    }
 }

@@ -1,4 +1,4 @@
-use std::{fs, os::fd::AsFd};
+use std::{fs, os::fd::AsFd, sync::OnceLock};
 
 use rustix::{
     fs::{fstatfs, fstatvfs},
@@ -65,6 +65,11 @@ pub(crate) fn identity_of(dir: impl AsFd) -> Result<FsIdentity, Errno> {
 
 /// The kernel's random id of this boot (`random(4)`), or zeros where it is not given.
 pub(crate) fn boot_id() -> [u8; 16] {
+    static KNOWN: OnceLock<[u8; 16]> = OnceLock::new();
+    *KNOWN.get_or_init(read_boot_id)
+}
+
+fn read_boot_id() -> [u8; 16] {
     let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let digits: Vec<u8> = text.chars().filter_map(|c| c.to_digit(16)).map(|d| d as u8).collect();
     let mut id = [0; 16];

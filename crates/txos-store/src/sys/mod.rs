@@ -2,12 +2,16 @@
 //!
 //! Every call that changes something the recovery relies on goes through this module, takes its
 //! place by a pinned directory and a path beneath it ([`Tree`]), follows no symbolic link, and
-//! passes [`step`], where a test can stop the process as a crash would.
+//! reaches the kernel through the storage trait ([`disk`]).
 
+mod disk;
 mod fsid;
+mod mapped;
 mod object;
 mod removal;
 mod space;
+#[cfg(test)]
+pub(crate) mod watch;
 
 use std::{
     ffi::OsStr,
@@ -15,16 +19,19 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, Mode, RenameFlags, linkat, mkdirat, openat, renameat_with, unlinkat},
+    fd::AsFd,
+    fs::{AtFlags, Mode, RenameFlags, openat},
     io::Errno,
 };
 use txos_core::Attrs;
 use txos_host::{Tree, attrs_at};
 
+pub(crate) use disk::{Disk, Flush, Name, disk, flush_open, write_all};
 pub(crate) use fsid::{FsIdentity, boot_id, identity_of};
-pub(crate) use object::Object;
+pub(crate) use mapped::{Mapped, Shared};
+pub(crate) use object::{Object, timestamps};
 pub(crate) use removal::remove_tree;
-pub(crate) use space::{free_bytes, same_mount};
+pub(crate) use space::{free_bytes, mount_id, same_mount};
 
 use crate::{Result, StoreError};
 
@@ -66,26 +73,28 @@ pub(crate) fn place<'a>(tree: &'a Tree, path: &'a Path) -> Place<'a> {
 pub(crate) fn rename(from: Place<'_>, to: Place<'_>, flags: RenameFlags) -> Result<(), Errno> {
     let (from_dir, from_name) = from.parent()?;
     let (to_dir, to_name) = to.parent()?;
-    renameat_with(&from_dir, from_name, &to_dir, to_name, flags)
+    let from = Name { dir: from_dir.as_fd(), name: from_name };
+    disk().rename(from, Name { dir: to_dir.as_fd(), name: to_name }, flags)
 }
 
 /// Gives the object at `from` a further name.
 pub(crate) fn link(from: Place<'_>, to: Place<'_>) -> Result<(), Errno> {
     let (from_dir, from_name) = from.parent()?;
     let (to_dir, to_name) = to.parent()?;
-    linkat(&from_dir, from_name, &to_dir, to_name, AtFlags::empty())
+    let from = Name { dir: from_dir.as_fd(), name: from_name };
+    disk().link(from, Name { dir: to_dir.as_fd(), name: to_name })
 }
 
 /// Removes a name that is not a directory.
 pub(crate) fn unlink(at: Place<'_>) -> Result<(), Errno> {
     let (dir, name) = at.parent()?;
-    unlinkat(&dir, name, AtFlags::empty())
+    disk().unlink(Name { dir: dir.as_fd(), name }, AtFlags::empty())
 }
 
 /// Removes an empty directory.
 pub(crate) fn rmdir(at: Place<'_>) -> Result<(), Errno> {
     let (dir, name) = at.parent()?;
-    unlinkat(&dir, name, AtFlags::REMOVEDIR)
+    disk().unlink(Name { dir: dir.as_fd(), name }, AtFlags::REMOVEDIR)
 }
 
 /// Makes the directory `at`, and those above it as needed, private to their owner.
@@ -94,7 +103,7 @@ pub(crate) fn make_dirs(tree: &Tree, at: &Path) -> Result<()> {
     for part in at.components() {
         done.push(part);
         let (dir, name) = tree.parent(&done)?;
-        match mkdirat(&dir, name, Mode::RWXU) {
+        match disk().mkdir(dir.as_fd(), name, 0o700) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(errno) => {
                 return Err(StoreError::io("create the directory", tree.at().join(&done), errno));
@@ -128,14 +137,15 @@ pub(crate) fn flush(at: Place<'_>) -> Result<()> {
             openat(&dir, name, flags, Mode::empty()).map_err(failed)?
         }
     };
-    rustix::fs::fsync(&fd).map_err(failed)
+    flush_open(&fd, Flush::All).map_err(failed)
 }
 
 /// Flushes the whole file system on which `tree` is.
 pub(crate) fn flush_file_system(tree: &Tree) -> Result<()> {
     use rustix::fs::OFlags;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-    match tree.open_at(Path::new(""), flags).and_then(rustix::fs::syncfs) {
+    let flushed = tree.open_at(Path::new(""), flags);
+    match flushed.and_then(|dir| disk().flush_fs(dir.as_fd())) {
         // A directory that this user may only walk through.
         Err(Errno::ACCESS) => {
             rustix::fs::sync();
@@ -150,6 +160,10 @@ pub(crate) fn flush_file_system(tree: &Tree) -> Result<()> {
 /// Whether flushing a new file or directory flushes its name, and the names above it, too: true of
 /// the journaling file systems, whose log is flushed in order.
 pub(crate) fn flush_takes_names(tree: &Tree) -> Result<bool> {
+    #[cfg(test)]
+    if watch::passes_for_ordered() {
+        return Ok(true);
+    }
     const EXT: u64 = 0xef53;
     const XFS: u64 = 0x5846_5342;
     const BTRFS: u64 = 0x9123_683e;
@@ -181,7 +195,7 @@ fn flush_each(tree: &Tree, path: &Path) -> Result<()> {
                 let failed = |errno| StoreError::io("flush", at.shown(), errno);
                 let flags = OFlags::RDONLY | OFlags::DIRECTORY;
                 let dir = tree.open_at(&path, flags).map_err(failed)?;
-                rustix::fs::fsync(&dir).map_err(failed)?;
+                flush_open(&dir, Flush::All).map_err(failed)?;
                 let names = txos_host::read_listing(&dir).map_err(failed)?.entries;
                 pending.extend(names.into_iter().map(|entry| path.join(entry.name)));
             }
@@ -194,41 +208,4 @@ fn flush_each(tree: &Tree, path: &Path) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Passed before each change that the recovery may have to repeat.
-#[cfg(not(test))]
-pub(crate) fn step() -> Result<()> {
-    Ok(())
-}
-
-#[cfg(test)]
-pub(crate) use stopping::step;
-
-/// How a test stops the process: the chosen step, and all after it, fail.
-#[cfg(test)]
-pub(crate) mod stopping {
-    use std::cell::Cell;
-
-    use crate::{Result, StoreError};
-
-    thread_local! {
-        static LEFT: Cell<Option<u64>> = const { Cell::new(None) };
-    }
-
-    /// Lets `steps` more steps pass on this thread; `None` lets all pass.
-    pub(crate) fn after(steps: Option<u64>) {
-        LEFT.set(steps);
-    }
-
-    pub(crate) fn step() -> Result<()> {
-        match LEFT.get() {
-            None => Ok(()),
-            Some(0) => Err(StoreError::Stopped),
-            Some(left) => {
-                LEFT.set(Some(left - 1));
-                Ok(())
-            }
-        }
-    }
 }

@@ -5,15 +5,13 @@ use std::{
 };
 
 use rustix::{
-    fs::{
-        AtFlags, Gid, Mode, OFlags, StatxAttributes, StatxFlags, Timespec, Timestamps, UTIME_OMIT,
-        Uid, XattrFlags, chmod, chownat, setxattr, statx, utimensat,
-    },
+    fs::{AtFlags, OFlags, StatxAttributes, StatxFlags, Timespec, Timestamps, UTIME_OMIT, statx},
     io::Errno,
 };
 use txos_core::{Attrs, FileKind, Stamp};
 use txos_host::{Tree, XattrSet, attrs_of};
 
+use super::disk::{Disk, disk};
 use crate::{Result, StoreError};
 
 /// One object, held by an `O_PATH` descriptor: what is examined is what is changed, whatever its
@@ -75,44 +73,41 @@ impl Object {
     }
 
     pub(crate) fn chown(&self, uid: u32, gid: u32) -> Result<()> {
-        chownat(
-            &self.fd,
-            c"",
-            Some(Uid::from_raw(uid)),
-            Some(Gid::from_raw(gid)),
-            AtFlags::EMPTY_PATH,
-        )
-        .map_err(|errno| StoreError::io("change the owner of", &self.shown, errno))
+        disk()
+            .chown(self.fd(), uid, gid)
+            .map_err(|errno| StoreError::io("change the owner of", &self.shown, errno))
     }
 
     pub(crate) fn chmod(&self, perm: u32) -> Result<()> {
         if self.attrs.kind == FileKind::Symlink {
             return Ok(());
         }
-        chmod(self.magic(), Mode::from_raw_mode(perm))
+        disk()
+            .chmod(self.fd(), perm)
             .map_err(|errno| StoreError::io("change the mode of", &self.shown, errno))
     }
 
     pub(crate) fn set_xattr(&self, name: &CStr, value: Option<&[u8]>) -> Result<()> {
-        let done = match value {
-            Some(value) => setxattr(self.magic(), name, value, XattrFlags::empty()),
-            None => match rustix::fs::removexattr(self.magic(), name) {
-                Err(Errno::NODATA) => Ok(()),
-                other => other,
-            },
-        };
-        done.map_err(|errno| StoreError::io("change an extended attribute of", &self.shown, errno))
+        disk()
+            .set_xattr(self.fd(), name, value)
+            .map_err(|errno| StoreError::io("change an extended attribute of", &self.shown, errno))
     }
 
     /// Sets the times that are given.
     pub(crate) fn set_times(&self, atime: Option<Stamp>, mtime: Option<Stamp>) -> Result<()> {
-        let times = Timestamps {
-            last_access: atime.map_or(omit(), stamp_to_timespec),
-            last_modification: mtime.map_or(omit(), stamp_to_timespec),
-        };
-        utimensat(&self.fd, c"", &times, AtFlags::EMPTY_PATH)
+        let Some(times) = timestamps(atime, mtime) else { return Ok(()) };
+        disk()
+            .set_times(self.fd(), &times)
             .map_err(|errno| StoreError::io("set the times of", &self.shown, errno))
     }
+}
+
+/// Times as `utimensat(2)` takes them; `None` if neither is given.
+pub(crate) fn timestamps(atime: Option<Stamp>, mtime: Option<Stamp>) -> Option<Timestamps> {
+    (atime.is_some() || mtime.is_some()).then(|| Timestamps {
+        last_access: atime.map_or(omit(), stamp_to_timespec),
+        last_modification: mtime.map_or(omit(), stamp_to_timespec),
+    })
 }
 
 fn omit() -> Timespec {

@@ -515,8 +515,7 @@ fn a_users_view() {
     ];
     for (name, act) in cases {
         eprintln!("{name}");
-        let delta = World::user(basic).check(act);
-        assert_eq!(delta.notes, [""; 0]);
+        World::user(basic).check(act);
     }
 }
 

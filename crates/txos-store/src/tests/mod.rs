@@ -3,8 +3,12 @@
 
 mod cases;
 mod crash;
+mod disks;
+mod failures;
 mod figures;
+mod images;
 mod outside;
 mod random;
 mod refused;
+mod small;
 mod world;

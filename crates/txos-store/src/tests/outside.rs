@@ -1,12 +1,14 @@
 //! What someone outside does meanwhile is never lost.
 
-use std::{fs, path::Path};
+use std::{cell::RefCell, fs, path::Path, rc::Rc};
 
+use rustix::io::Errno;
 use txos_core::Seen;
 
 use super::world::{THEN, World, able, scan, set_times};
 use crate::{
-    Committed, Domain, NoDomain, Phase, Prepared, Result, StoreError, recover, sys::stopping,
+    Committed, Domain, NoDomain, Phase, Prepared, Result, StoreError, recover,
+    sys::watch::{FailRecordFlush, KillAfterRecord, watched},
 };
 
 fn tree(root: &Path) {
@@ -140,12 +142,12 @@ fn between(inside: &(dyn Fn(&Path) + Sync), outside: impl Fn(&Path)) -> (World, 
     let delta = world.extract(&tx, &origins).unwrap();
     let lock = world.state.try_lock("test").unwrap();
     let mut prepared = Prepared::stage(&world.state, tx, delta).unwrap();
-    // The record is the first step; the process dies before the second.
-    stopping::after(Some(1));
-    let result = prepared.commit(&lock, &mut |_| Ok(()), &mut Leaky(|| ()), true);
-    stopping::after(None);
+    let result = watched(Rc::new(RefCell::new(KillAfterRecord::default())), || {
+        let result = prepared.commit(&lock, &mut |_| Ok(()), &mut Leaky(|| ()), true);
+        drop((prepared, lock));
+        result
+    });
     assert!(matches!(result, Err(StoreError::Unfinished { .. })), "{result:?}");
-    drop((prepared, lock));
     outside(&world.host);
     let report = recover(&world.state).unwrap();
     assert_eq!(report.finished.len(), 1);
@@ -267,14 +269,18 @@ fn a_poisoned_journal_takes_no_commit_until_recovered() {
     }
     let world = World::new(tree);
     let act = |root: &Path| fs::write(root.join("new"), "x").unwrap();
-    fs::write(world.state.path().join("poisoned"), "").unwrap();
-    let origins = world.inodes();
-    let tx = world.run(&act);
-    let delta = world.extract(&tx, &origins).unwrap();
-    assert!(matches!(world.commit(tx, delta), Err(StoreError::Refused { .. })));
+    let attempt = || {
+        let origins = world.inodes();
+        let tx = world.run(&act);
+        let delta = world.extract(&tx, &origins).unwrap();
+        world.commit(tx, delta)
+    };
+    let failing = Rc::new(RefCell::new(FailRecordFlush::default()));
+    let failed = watched(failing, attempt);
+    assert!(matches!(failed, Err(StoreError::Io { errno: Errno::IO, .. })), "{failed:?}");
+    assert!(matches!(attempt(), Err(StoreError::Refused { .. })));
     assert!(!world.host.join("new").exists());
     recover(&world.state).unwrap();
-    let tx = world.run(&act);
-    let delta = world.extract(&tx, &origins).unwrap();
-    world.commit(tx, delta).unwrap();
+    attempt().unwrap();
+    assert!(world.host.join("new").exists());
 }

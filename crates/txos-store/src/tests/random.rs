@@ -1,17 +1,22 @@
 //! Random operations: committed is as native, and so is a commit that was stopped and recovered.
 
 use std::{
+    cell::RefCell,
     fs::{self, OpenOptions},
     io::Write,
     os::unix::fs::{FileExt, symlink},
     path::{Path, PathBuf},
+    rc::Rc,
 };
 
 use proptest::prelude::*;
 use rustix::fs::{CWD, RenameFlags, XattrFlags, renameat_with, setxattr};
 
 use super::world::{World, able, chmod, chown, same, scan};
-use crate::{NoDomain, Prepared, recover, sys::stopping};
+use crate::{
+    NoDomain, Prepared, recover,
+    sys::watch::{KillAt, watched},
+};
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -136,17 +141,23 @@ proptest! {
         let delta = world.extract(&tx, &origins).unwrap();
         let lock = world.state.try_lock("test").unwrap();
         let mut prepared = Prepared::stage(&world.state, tx, delta).unwrap();
-        // Never before the record.
-        stopping::after(stop.map(|stop| u64::from(stop % 24) + 1));
-        let result = prepared.commit(&lock, &mut |_| Ok(()), &mut NoDomain, false);
-        stopping::after(None);
-        drop((prepared, lock));
+        let commit = || {
+            let result = prepared.commit(&lock, &mut |_| Ok(()), &mut NoDomain, false);
+            drop((prepared, lock));
+            result
+        };
+        let result = match stop {
+            Some(stop) => watched(Rc::new(RefCell::new(KillAt(u64::from(stop % 64)))), commit),
+            None => commit(),
+        };
         let report = recover(&world.state).unwrap();
         prop_assert!(report.finished.iter().all(|finished| finished.kept.is_empty()), "{:?}", report);
         if let Ok(committed) = &result {
             prop_assert!(committed.kept.is_empty(), "{:?}", committed);
         }
-        act(&world.native);
+        if result.is_ok() || !report.finished.is_empty() {
+            act(&world.native);
+        }
         same(&host_was, &scan(&world.host), &native_was, &scan(&world.native));
     }
 }

@@ -74,7 +74,10 @@ fn running_programs() {
         return;
     }
     let world = World::new(|root| {
-        fs::copy("/bin/sleep", root.join("sleep")).unwrap();
+        // By another process: a descriptor for writing that a neighbour test's child inherits
+        // would keep the copy from being executed.
+        let copied = Command::new("cp").arg("/bin/sleep").arg(root.join("sleep")).status();
+        assert!(copied.unwrap().success());
     });
     let origins = world.inodes();
     let tx = world.run(&|root| fs::write(root.join("sleep"), "x").unwrap());
@@ -170,4 +173,35 @@ fn a_null_device_under_its_substitute() {
     let made = &after[Path::new("dir/null")].attrs;
     assert_eq!((made.rdev, made.perm, made.nlink), (0, 0o644, 1));
     assert!(after.contains_key(Path::new("probe")));
+}
+
+#[test]
+fn a_users_copy_of_which_nothing_tells_the_original() {
+    if !able() {
+        return;
+    }
+    let acts: [&(dyn Fn(&Path) + Sync); 3] = [
+        &|root| {
+            fs::rename(root.join("file"), root.join("dir/a")).unwrap();
+            fs::write(root.join("dir/a"), "written").unwrap();
+        },
+        &|root| {
+            fs::write(root.join("file"), "written").unwrap();
+            fs::rename(root.join("file"), root.join("new")).unwrap();
+        },
+        &|root| fs::write(root.join("file"), "written").unwrap(),
+    ];
+    for act in acts {
+        let world = World::user(tree);
+        let origins = world.inodes();
+        let tx = world.run(act);
+        for (path, item) in scan(&tx.meta.layers[0].upper) {
+            if item.xattrs.contains_key(c"user.txos.origin") {
+                let path = tx.meta.layers[0].upper.join(path);
+                rustix::fs::removexattr(path, c"user.txos.origin").unwrap();
+            }
+        }
+        let result = world.extract(&tx, &origins);
+        assert!(matches!(&result, Err(StoreError::Refused { .. })), "{result:?}");
+    }
 }

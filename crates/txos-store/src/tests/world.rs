@@ -14,11 +14,12 @@ use rustix::{
     mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_change, unmount},
     thread::UnshareFlags,
 };
-use txos_core::{Attrs, FileKind, Origin, Origins, Stamp};
+use txos_core::{Attrs, FileKind, ObjectId, Origin, Origins, Stamp};
 use txos_host::{Tree, XattrSet, attrs_at, read_xattrs_at};
 
 use crate::{
     Committed, Delta, ExtractOptions, NoDomain, Prepared, Privilege, Result, StateDir, TxDir,
+    delta::fid::{OriginMark, parse},
 };
 
 /// When everything in a test's tree was last changed.
@@ -60,6 +61,14 @@ impl Origins for Inodes {
     fn origin(&self, node_id: u64) -> Option<Origin> {
         self.0.get(&node_id).cloned()
     }
+
+    fn copied(&self, id: &ObjectId) -> Option<Stamp> {
+        self.0.contains_key(&id.ino).then_some(Stamp { sec: i64::MAX, nsec: 0 })
+    }
+
+    fn filled(&self, _: &ObjectId) -> Option<Stamp> {
+        None
+    }
 }
 
 impl World {
@@ -96,12 +105,7 @@ impl World {
     }
 
     pub(super) fn inodes(&self) -> Inodes {
-        let mut all = BTreeMap::new();
-        for (path, item) in scan(&self.host) {
-            let path = Path::new("/").join(path);
-            all.entry(item.attrs.id.ino).or_insert(Origin { attrs: item.attrs, path });
-        }
-        Inodes(all)
+        inodes_of(&self.host)
     }
 
     /// For trees that [`scan`] cannot walk: no origin is told, and what the names say counts.
@@ -111,30 +115,7 @@ impl World {
 
     /// Runs `act` in a view of the host tree, and gives the transaction's directory.
     pub(super) fn run(&self, act: &(dyn Fn(&Path) + Sync)) -> TxDir {
-        let lock = self.state.try_lock("test").unwrap();
-        let id = self.state.next_id(&lock).unwrap();
-        let mut tx = TxDir::create(&self.state, &lock, id, "test").unwrap();
-        let tree = Tree::open(&self.host).unwrap();
-        let layer = tx.add_layer(&tree, Path::new("/")).unwrap().clone();
-        let view = self.dir.path().join("view");
-        fs::create_dir_all(&view).unwrap();
-        in_private_namespace(|| {
-            let options = format!(
-                "lowerdir={},upperdir={},workdir={},{}",
-                self.host.display(),
-                layer.upper.display(),
-                layer.work.display(),
-                self.options.0
-            );
-            let data = CString::new(options).unwrap();
-            mount("overlay", &view, "overlay", MountFlags::empty(), Some(&*data)).unwrap();
-            act(&view);
-            unmount_patiently(&view);
-        });
-        if self.options.0 == USER.0 {
-            forget_origins(&layer.upper);
-        }
-        tx
+        run_in(&self.state, &self.host, &self.dir.path().join("view"), self.options, act)
     }
 
     pub(super) fn extract(&self, tx: &TxDir, origins: &Inodes) -> Result<Delta> {
@@ -167,6 +148,48 @@ impl World {
     }
 }
 
+/// Runs `act` in a view of the tree `host`, and gives the transaction's directory.
+pub(super) fn run_in(
+    state: &StateDir,
+    host: &Path,
+    view: &Path,
+    options: MountOptions,
+    act: &(dyn Fn(&Path) + Sync),
+) -> TxDir {
+    let id = state.next_id().unwrap();
+    let mut tx = TxDir::create(state, id, "test").unwrap();
+    let tree = Tree::open(host).unwrap();
+    let layer = tx.add_layer(&tree, Path::new("/")).unwrap().clone();
+    fs::create_dir_all(view).unwrap();
+    in_private_namespace(|| {
+        let mount_options = format!(
+            "lowerdir={},upperdir={},workdir={},{}",
+            host.display(),
+            layer.upper.display(),
+            layer.work.display(),
+            options.0
+        );
+        let data = CString::new(mount_options).unwrap();
+        mount("overlay", view, "overlay", MountFlags::empty(), Some(&*data)).unwrap();
+        act(view);
+        unmount_patiently(view);
+    });
+    if options.0 == USER.0 {
+        name_origins(&layer.upper);
+    }
+    tx
+}
+
+/// The origins of all objects of a tree.
+pub(super) fn inodes_of(host: &Path) -> Inodes {
+    let mut all = BTreeMap::new();
+    for (path, item) in scan(host) {
+        let path = Path::new("/").join(path);
+        all.entry(item.attrs.id.ino).or_insert(Origin { attrs: item.attrs, path });
+    }
+    Inodes(all)
+}
+
 /// A program that another test has just forked may hold a copy of a descriptor for a moment.
 fn unmount_patiently(view: &Path) {
     for _ in 0..200 {
@@ -178,13 +201,19 @@ fn unmount_patiently(view: &Path) {
     panic!("{} stays busy", view.display());
 }
 
-/// Over a FUSE in a user namespace the overlay notes no file handles.
-fn forget_origins(upper: &Path) {
+/// Over a FUSE in a user namespace the overlay notes no file handles, and the capture names the
+/// originals of regular files.
+fn name_origins(upper: &Path) {
     for (path, item) in scan(upper) {
-        let name = c"user.overlay.origin";
-        if item.xattrs.contains_key(name) {
-            rustix::fs::lsetxattr(upper.join(path), name, b"", XattrFlags::empty()).unwrap();
+        let origin = c"user.overlay.origin";
+        let Some(value) = item.xattrs.get(origin) else { continue };
+        let set = |name, value: &[u8]| {
+            rustix::fs::lsetxattr(upper.join(&path), name, value, XattrFlags::empty()).unwrap();
+        };
+        if let (FileKind::File, Some(OriginMark::Node(node))) = (item.attrs.kind, parse(value)) {
+            set(c"user.txos.origin", &node.to_le_bytes());
         }
+        set(origin, b"");
     }
 }
 
@@ -293,7 +322,7 @@ pub(super) fn same(host_was: &Scan, host: &Scan, native_was: &Scan, native: &Sca
 }
 
 /// Runs `act` in a mount namespace of its own, on a thread of its own.
-fn in_private_namespace(act: impl FnOnce() + Send) {
+pub(super) fn in_private_namespace(act: impl FnOnce() + Send) {
     thread::scope(|scope| {
         let thread = scope.spawn(|| {
             #[allow(unsafe_code)]
