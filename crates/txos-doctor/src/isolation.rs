@@ -1,8 +1,8 @@
 //! What isolation follows from what the probes showed.
 //!
 //! The verdict is about transactions of *this* caller on *this* machine, in the state of the code:
-//! strong isolation needs a domain whose processes are paused while a commit applies, and is not
-//! claimed as long as no domain is used.
+//! strong isolation needs a domain whose processes are paused while a commit applies, and is claimed
+//! for its members alone, where they can be frozen.
 
 use std::fmt;
 
@@ -19,6 +19,8 @@ pub enum Level {
     /// A transaction that read what an outsider changed never commits; an outsider may see an
     /// apply half-way.
     Detected,
+    /// The same; and the processes of a domain see all of a commit or nothing of it.
+    Domain,
 }
 
 /// The verdict, in words that hold.
@@ -47,11 +49,21 @@ impl Isolation {
             if root { "the whole root tree" } else { "the whole tree, as this user sees it" };
         let verdict = format!(
             "a transaction covers {whose}. One that read what somebody outside changed never \
-             commits; outsiders may see a commit half-way while it is applied."
+             commits; outsiders may see a commit half-way while it is applied"
         );
-        Self { level: Level::Detected, verdict, limits: limits(probes, root) }
+        let domain = status(probes, FREEZER) != Status::Missing;
+        let (level, members) = match domain {
+            true => (
+                Level::Domain,
+                ", processes of a domain (txos domain, txos run --domain) see all of it or nothing.",
+            ),
+            false => (Level::Detected, "."),
+        };
+        Self { level, verdict: verdict + members, limits: limits(probes, root) }
     }
 }
+
+const FREEZER: &str = "cgroup v2 freezer";
 
 /// What a view can't do without, for this caller.
 fn lacking(probes: &[Probe], root: bool) -> Vec<&'static str> {
@@ -94,6 +106,10 @@ fn limits(probes: &[Probe], root: bool) -> Vec<String> {
     say(
         status(probes, "fanotify") != Status::Ok,
         "outside changes are noticed at commit, by comparing everything that was read; not early",
+    );
+    say(
+        status(probes, FREEZER) == Status::Missing,
+        "there are no domains: nobody stands still while a commit is applied",
     );
     say(
         status(probes, "read lease") != Status::Ok,
@@ -156,6 +172,7 @@ mod tests {
             "fanotify",
             "read lease",
             "seccomp notification",
+            FREEZER,
         ]
         .into_iter()
         .map(|name| match missing.contains(&name) {
@@ -168,7 +185,7 @@ mod tests {
     #[test]
     fn root_does_not_need_user_namespaces() {
         let probes = machine(&["user namespace", "FUSE in a user namespace"]);
-        assert_eq!(Isolation::follows_from(&probes, true).level, Level::Detected);
+        assert_eq!(Isolation::follows_from(&probes, true).level, Level::Domain);
         let user = Isolation::follows_from(&probes, false);
         assert_eq!(user.level, Level::None);
         assert!(user.verdict.contains("user namespace, FUSE in a user namespace"), "{user}");
@@ -193,8 +210,12 @@ mod tests {
     }
 
     #[test]
-    fn strong_isolation_is_never_claimed() {
+    fn strong_isolation_is_claimed_for_domains_alone() {
         let best = Isolation::follows_from(&machine(&[]), true);
-        assert!(best.verdict.contains("half-way"), "{best}");
+        assert!(best.verdict.contains("half-way") && best.verdict.contains("domain"), "{best}");
+        let without = Isolation::follows_from(&machine(&[FREEZER]), true);
+        assert_eq!(without.level, Level::Detected);
+        assert!(!without.verdict.contains("domain"), "{without}");
+        assert!(without.limits.iter().any(|limit| limit.contains("no domains")), "{without}");
     }
 }

@@ -14,7 +14,7 @@ use crate::attrs_of;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeClock {
     /// Once a time was looked at, the next change has another time (multigrain timestamps, Linux
-    /// 6.13 and later, on file systems that take part).
+    /// 6.13 and later, on file systems that take part and keep nanoseconds).
     Fine,
     /// A change within the same timer tick may have the same time.
     Coarse,
@@ -27,18 +27,26 @@ pub enum ChangeClock {
 /// Two timer ticks at the slowest rate that Linux is built with (100 Hz).
 const TICKS: i64 = 20_000_000;
 
+/// The coarsest tick of the file systems with a clock that is known at all.
+const SECOND: i64 = 1_000_000_000;
+
 impl ChangeClock {
     /// Whether an object that has the change time `ctime` and was looked at at `now` (real time)
     /// has another change time after any later change.
+    ///
+    /// A time without nanoseconds may come from a file system that keeps none (ext2 to ext4 with inodes
+    /// of 128 bytes), whatever the kernel could do: it proves nothing for a second.
     pub fn proves(self, ctime: Stamp, now: Stamp) -> bool {
+        let old = |than: i64| {
+            let nanos = now.sec.saturating_sub(ctime.sec).saturating_mul(1_000_000_000);
+            nanos.saturating_add(i64::from(now.nsec) - i64::from(ctime.nsec)) > than
+        };
         match self {
-            ChangeClock::Fine | ChangeClock::Frozen => true,
+            ChangeClock::Frozen => true,
             ChangeClock::Unknown => false,
-            ChangeClock::Coarse => {
-                let nanos = (now.sec - ctime.sec).saturating_mul(1_000_000_000)
-                    + (i64::from(now.nsec) - i64::from(ctime.nsec));
-                nanos > TICKS
-            }
+            ChangeClock::Fine | ChangeClock::Coarse if ctime.nsec == 0 => old(SECOND + TICKS),
+            ChangeClock::Fine => true,
+            ChangeClock::Coarse => old(TICKS),
         }
     }
 }
@@ -97,10 +105,17 @@ mod tests {
     #[test]
     fn what_a_time_proves() {
         let at = |sec, nsec| Stamp { sec, nsec };
-        assert!(ChangeClock::Fine.proves(at(5, 0), at(5, 0)));
-        assert!(!ChangeClock::Coarse.proves(at(5, 0), at(5, 20_000_000)));
-        assert!(ChangeClock::Coarse.proves(at(5, 0), at(5, 20_000_001)));
-        assert!(!ChangeClock::Coarse.proves(at(6, 0), at(5, 0)));
+        assert!(ChangeClock::Fine.proves(at(5, 1), at(5, 1)));
+        // Without nanoseconds it may be a time of whole seconds.
+        for clock in [ChangeClock::Fine, ChangeClock::Coarse] {
+            assert!(
+                !clock.proves(at(5, 0), at(5, 0)) && !clock.proves(at(5, 0), at(6, 20_000_000))
+            );
+            assert!(clock.proves(at(5, 0), at(6, 20_000_001)));
+        }
+        assert!(!ChangeClock::Coarse.proves(at(5, 1), at(5, 20_000_001)));
+        assert!(ChangeClock::Coarse.proves(at(5, 1), at(5, 20_000_002)));
+        assert!(!ChangeClock::Coarse.proves(at(6, 1), at(5, 1)));
         assert!(!ChangeClock::Unknown.proves(at(0, 0), at(1_000_000, 0)));
     }
 

@@ -1,6 +1,12 @@
-use std::os::fd::{AsFd, AsRawFd};
+use std::{
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+    path::Path,
+};
 
-use rustix::io::Errno;
+use rustix::{
+    fs::{FileType, Mode, OFlags, fstat, open},
+    io::Errno,
+};
 
 /// Whether someone can change the content of a file without moving its change time any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +29,35 @@ pub fn probe_writers(file: impl AsFd) -> WriterProbe {
             Err(_) => WriterProbe::Unproven,
         },
         Err(_) => WriterProbe::Unproven,
+    }
+}
+
+/// A read lease on a file, until it is dropped: who opens it for writing, or truncates it, waits in
+/// the kernel that long, but no longer than `/proc/sys/fs/lease-break-time` (45 s, as a rule).
+/// Renaming, removing and changing attributes wait for nothing.
+#[derive(Debug)]
+pub struct Lease {
+    // Closing it gives the lease back: nobody else has this open file.
+    _file: OwnedFd,
+}
+
+impl Lease {
+    /// Takes one on the regular file at `path`, through no symbolic link in the last place. The
+    /// caller has called [`ignore_lease_breaks`].
+    ///
+    /// # Errors
+    /// `EAGAIN` if somebody has the file open for writing; `EACCES` if it belongs to another user
+    /// (and the caller has no `CAP_LEASE`); `EINVAL` if it is no regular file, or its file system has
+    /// no leases; as `open(2)`.
+    pub fn take(path: &Path) -> Result<Lease, Errno> {
+        // Without waiting: for the other end of a FIFO, or for somebody else's lease.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = open(path, flags | OFlags::NOCTTY, Mode::empty())?;
+        if FileType::from_raw_mode(fstat(&file)?.st_mode) != FileType::RegularFile {
+            return Err(Errno::INVAL);
+        }
+        set_lease(file.as_raw_fd(), libc::F_RDLCK)?;
+        Ok(Lease { _file: file })
     }
 }
 

@@ -25,7 +25,7 @@ pub use attrs::{attrs_at, attrs_of};
 pub use clock::{ChangeClock, change_clock, multigrain};
 pub use content::{content_hash, open_content};
 pub use error::{HostError, Result};
-pub use lease::{WriterProbe, ignore_lease_breaks, probe_writers};
+pub use lease::{Lease, WriterProbe, ignore_lease_breaks, probe_writers};
 pub use listing::{Entry, Listing, read_listing};
 pub use tree::Tree;
 pub use walk::open_dir_below;
