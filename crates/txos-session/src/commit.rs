@@ -1,0 +1,146 @@
+//! The end of a transaction: what it changed becomes real, or is forgotten.
+
+use txos_capture::{Captured, ValidateOptions, WHITEOUT_STAND_IN, validate};
+use txos_core::Conflict;
+use txos_store::{Delta, ExtractOptions, NoDomain, Phase, Prepared, StoreError, TxDir};
+
+use crate::{
+    Result,
+    view::{Host, Used, View},
+};
+
+/// So many conflicts are enough to know.
+const CONFLICTS: usize = 8;
+
+/// How a commit came out.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// All of it is visible.
+    Committed,
+    /// None of it is: what was read had changed.
+    Conflict(Vec<Conflict>),
+}
+
+/// Who still has or had to do with a view that no process is in any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// Something of it is open somewhere.
+    Open,
+    /// Nothing is.
+    Clean,
+    /// And nobody but the thread that began was ever in it.
+    Alone,
+}
+
+impl Host {
+    /// Commits what was done in `view`, which no process uses any more. Gives back what is left of the
+    /// view.
+    pub(crate) fn commit(
+        &self,
+        view: View,
+        durable: bool,
+        reach: Reach,
+    ) -> (Result<Outcome>, Used) {
+        let clean = reach != Reach::Open;
+        if let Some(conflict) = view.base.capture.doomed() {
+            return (Ok(Outcome::Conflict(vec![conflict])), view.used(clean));
+        }
+        let captured = view.base.capture.captured();
+        if reach == Reach::Alone && view.is_untouched() {
+            return (self.only_read(&captured), view.used_alone(clean));
+        }
+        let options = ExtractOptions {
+            null_device_alias: WHITEOUT_STAND_IN,
+            protect: vec![self.state.path().to_owned()],
+            ..ExtractOptions::new(self.state.privilege(), view.started)
+        };
+        match Delta::extract(&view.dir.meta.layers, &self.tree, &captured, &options) {
+            Ok(delta) if delta.is_empty() => (self.only_read(&captured), view.used(clean)),
+            Ok(delta) => {
+                let (dir, used) = view.split(clean);
+                (self.apply(dir, delta, &captured, durable), used)
+            }
+            Err(StoreError::Conflict(conflicts)) => {
+                (Ok(Outcome::Conflict(conflicts)), view.used(clean))
+            }
+            Err(error) => (Err(error.into()), view.used(clean)),
+        }
+    }
+
+    /// A transaction that changed nothing has to have read what was there all at one time.
+    fn only_read(&self, captured: &Captured) -> Result<Outcome> {
+        let _locked = self.lock()?;
+        let conflicts = self.validate(captured)?;
+        Ok(match conflicts.is_empty() {
+            true => Outcome::Committed,
+            false => Outcome::Conflict(conflicts),
+        })
+    }
+
+    fn apply(
+        &self,
+        dir: TxDir,
+        delta: Delta,
+        captured: &Captured,
+        durable: bool,
+    ) -> Result<Outcome> {
+        let mut prepared = match Prepared::stage(&self.state, dir, delta) {
+            Ok(prepared) => prepared,
+            Err(StoreError::Conflict(conflicts)) => return Ok(Outcome::Conflict(conflicts)),
+            Err(error) => return Err(error.into()),
+        };
+        let mut failed = None;
+        let mut check = |phase: Phase| match phase {
+            // Without a domain nothing is paused, and an early look would only look twice.
+            Phase::Early => Ok(()),
+            Phase::Paused => match self.validate(captured) {
+                Ok(conflicts) if conflicts.is_empty() => Ok(()),
+                Ok(conflicts) => Err(conflicts),
+                Err(error) => {
+                    failed = Some(error);
+                    Err(Vec::new())
+                }
+            },
+        };
+        let locked = self.lock()?;
+        let result = prepared.commit(&locked.lock, &mut check, &mut NoDomain, durable);
+        drop(locked);
+        match (result, failed) {
+            (Ok(committed), _) => {
+                for kept in &committed.kept {
+                    tracing::warn!(path = %kept.path.display(), reason = %kept.reason, "kept");
+                }
+                Ok(Outcome::Committed)
+            }
+            (Err(StoreError::Conflict(_)), Some(error)) => {
+                prepared.abort()?;
+                Err(error)
+            }
+            (Err(StoreError::Conflict(conflicts)), None) => {
+                prepared.abort()?;
+                Ok(Outcome::Conflict(conflicts))
+            }
+            // It is committed, and recovery finishes it.
+            (Err(StoreError::Unfinished { cause }), _) => {
+                tracing::error!(%cause, "committed, not wholly applied yet");
+                Ok(Outcome::Committed)
+            }
+            // Recovery needs what is staged, where there may be a commit record.
+            (Err(error @ StoreError::Undecided { .. }), _) => Err(error.into()),
+            (Err(error), _) => {
+                prepared.abort()?;
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Compares what was read with what is stable now.
+    pub(crate) fn validate(&self, captured: &Captured) -> Result<Vec<Conflict>> {
+        let options = ValidateOptions {
+            hidden: vec![self.state.path().to_owned()],
+            limit: CONFLICTS,
+            ..ValidateOptions::default()
+        };
+        Ok(validate(&captured.workset, &self.tree, &options)?)
+    }
+}

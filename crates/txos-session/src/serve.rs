@@ -1,0 +1,528 @@
+//! The connections of a session.
+
+use std::{
+    os::fd::{AsFd, OwnedFd},
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+};
+
+use rustix::{
+    event::{EventfdFlags, PollFd, PollFlags, eventfd, poll},
+    io::Errno,
+    net::{
+        AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen,
+        socket_with,
+    },
+};
+use txos_protocol::{Op, Reply, Request, Socket, VERSION};
+use txos_store::StateDir;
+use txos_view::Credentials;
+
+use crate::{
+    Result, SessionError,
+    commit::{Outcome, Reach},
+    control::{Control, Controls, GivenUp},
+    guard,
+    order::{Orders, Place},
+    pool::Pool,
+    process::{Ended, Process},
+    tracker::Tracker,
+    view::{Host, Used, View},
+};
+
+/// `TX_NONDURABLE` of the flags of a transaction.
+const NONDURABLE: u32 = 1;
+
+/// A session that serves programs.
+pub struct Session {
+    shared: Arc<Shared>,
+    builder: thread::JoinHandle<()>,
+    acceptor: thread::JoinHandle<()>,
+    stop: Arc<OwnedFd>,
+    name: String,
+}
+
+struct Shared {
+    /// In the abstract namespace (unix(7)).
+    name: String,
+    host: Arc<Host>,
+    pool: Arc<Pool>,
+    orders: Orders,
+    controls: Controls,
+    tracker: Tracker,
+    connections: AtomicUsize,
+    /// Rung when the last connection has closed.
+    idle: OwnedFd,
+}
+
+/// What a connection is in.
+enum Inside {
+    /// A transaction that it began.
+    Own(Box<Running>),
+    /// One that it joined.
+    Joined(Arc<Control>, i32),
+}
+
+/// A transaction of one connection.
+struct Running {
+    view: View,
+    control: Arc<Control>,
+    /// The thread that began it.
+    task: i32,
+    flags: u32,
+    place: Option<Place>,
+}
+
+impl Session {
+    /// Starts a session for the state directory. `wanted` are places where an ordinary user is likely to
+    /// write (see [`txos_view::plan_layers`]).
+    ///
+    /// # Errors
+    /// If the state directory can't be recovered, or a thread not started.
+    pub fn start(
+        state: StateDir,
+        credentials: Credentials,
+        wanted: Vec<PathBuf>,
+    ) -> Result<Session> {
+        let (listener, name) = listener()?;
+        let host = Host::new(state, credentials, wanted, &name)?;
+        let host = Arc::new(host);
+        host.recover()?;
+        let pool = Pool::new(Arc::clone(&host));
+        let idle =
+            eventfd(0, EventfdFlags::CLOEXEC).map_err(SessionError::step("make an event"))?;
+        let builder = {
+            let pool = Arc::clone(&pool);
+            spawn("builder", move || pool.build())?
+        };
+        let (orders, controls, connections) = Default::default();
+        let tracker = Tracker::new();
+        let shared =
+            Shared { name: name.clone(), host, pool, orders, controls, tracker, connections, idle };
+        let shared = Arc::new(shared);
+        let stop =
+            eventfd(0, EventfdFlags::CLOEXEC).map_err(SessionError::step("make an event"))?;
+        let stop = Arc::new(stop);
+        let acceptor = {
+            let (shared, stop) = (Arc::clone(&shared), Arc::clone(&stop));
+            spawn("accept", move || accept(&shared, &listener, &stop))?
+        };
+        Ok(Session { shared, builder, acceptor, stop, name })
+    }
+
+    /// The session's name in the abstract namespace (unix(7)), for programs that look for it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Serves a connection, in a thread of its own.
+    ///
+    /// # Errors
+    /// If no thread can be had.
+    pub fn serve(&self, socket: Socket) -> Result<()> {
+        serve(&self.shared, socket)
+    }
+
+    /// Waits until no connection is left, then gives all views up. The process is to end then.
+    pub fn finish(self) {
+        let Session { shared, builder, acceptor, stop, .. } = self;
+        while shared.connections.load(Ordering::Acquire) > 0 {
+            let mut count = [0; 8];
+            let _ = rustix::io::read(&shared.idle, &mut count);
+        }
+        let _ = rustix::io::write(&*stop, &1u64.to_ne_bytes());
+        shared.pool.close();
+        if acceptor.join().is_err() || builder.join().is_err() {
+            tracing::error!("a thread of the session failed");
+        }
+    }
+}
+
+/// A socket that takes connections, with its name.
+fn listener() -> Result<(OwnedFd, String)> {
+    let failed = || SessionError::step("make the session's socket");
+    let socket =
+        socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+            .map_err(failed())?;
+    let mut random = [0; 12];
+    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty()).map_err(failed())?;
+    let random: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+    let name = format!("txos.session.{random}");
+    let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).map_err(failed())?;
+    bind(&socket, &address).map_err(failed())?;
+    listen(&socket, 64).map_err(failed())?;
+    Ok((socket, name))
+}
+
+/// Takes connections until `stop` becomes readable.
+fn accept(shared: &Arc<Shared>, listener: &OwnedFd, stop: &OwnedFd) {
+    let me = rustix::process::geteuid();
+    loop {
+        let mut fds = [PollFd::new(listener, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
+        if poll(&mut fds, None).is_err_and(|errno| errno != Errno::INTR)
+            || !fds[1].revents().is_empty()
+        {
+            return;
+        }
+        if fds[0].revents().is_empty() {
+            continue;
+        }
+        let Ok(socket) = accept_with(listener, SocketFlags::CLOEXEC) else { continue };
+        let peer = rustix::net::sockopt::socket_peercred(&socket);
+        // A session commits with its own privileges: it serves nobody but its own user.
+        if peer.is_ok_and(|peer| peer.uid == me)
+            && let Err(error) = serve(shared, Socket::from(socket))
+        {
+            tracing::debug!(%error, "a connection");
+        }
+    }
+}
+
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<thread::JoinHandle<()>> {
+    thread::Builder::new().name(format!("txos-{name}")).spawn(work).map_err(|error| {
+        let errno = Errno::from_io_error(&error).unwrap_or(Errno::AGAIN);
+        SessionError::step("start a thread")(errno)
+    })
+}
+
+fn serve(shared: &Arc<Shared>, socket: Socket) -> Result<()> {
+    let closing = Closing::new(shared);
+    spawn("connection", move || closing.0.connection(&socket)).map(drop)
+}
+
+/// Counts a connection down, whatever way its thread ends.
+struct Closing(Arc<Shared>);
+
+impl Closing {
+    fn new(shared: &Arc<Shared>) -> Closing {
+        shared.connections.fetch_add(1, Ordering::AcqRel);
+        Closing(Arc::clone(shared))
+    }
+}
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        if self.0.connections.fetch_sub(1, Ordering::AcqRel) == 1 {
+            let _ = rustix::io::write(&self.0.idle, &1u64.to_ne_bytes());
+        }
+    }
+}
+
+/// An answer, with what is left of a view.
+struct Answer {
+    reply: Reply,
+    used: Option<Used>,
+}
+
+impl From<i32> for Answer {
+    fn from(code: i32) -> Answer {
+        Answer { reply: Reply::code(code), used: None }
+    }
+}
+
+impl From<Errno> for Answer {
+    fn from(errno: Errno) -> Answer {
+        Answer::from(-errno.raw_os_error())
+    }
+}
+
+impl Shared {
+    /// Answers one connection until it closes.
+    fn connection(self: &Arc<Self>, socket: &Socket) {
+        let peer = rustix::net::sockopt::socket_peercred(socket).ok();
+        let pid = peer.map_or(0, |peer| peer.pid.as_raw_pid());
+        let process = Process::open(pid);
+        let mut inside = None;
+        let mut bytes = [0; Request::SIZE];
+        while self.is_there(socket, process.as_ref().filter(|_| inside.is_some())) {
+            let Ok((length @ 1.., fd)) = socket.receive(&mut bytes) else { break };
+            let Some(request) = Request::decode(&bytes[..length]) else {
+                let _ = socket.send(&Reply::code(-Errno::PROTO.raw_os_error()).encode(), None);
+                continue;
+            };
+            if request.op == Op::Connect {
+                if let Some(Err(error)) = fd.map(|fd| serve(self, Socket::from(fd))) {
+                    tracing::debug!(%error, "a connection");
+                }
+                continue;
+            }
+            if request.op == Op::Guard {
+                if self.guard(&request, pid, socket).is_err() {
+                    break;
+                }
+                continue;
+            }
+            let Answer { reply, used } = self.answer(&request, pid, &mut inside);
+            let entered = matches!(request.op, Op::Begin | Op::BeginOrdered | Op::Join);
+            let control =
+                inside.as_ref().filter(|_| entered && reply.code >= 0).map(Inside::control);
+            let namespace = control.map(|control| control.namespace.as_fd());
+            let sent = socket.send(&reply.encode(), namespace);
+            // Renewed while the program goes on already.
+            if let Some(used) = used {
+                self.pool.give_back(used);
+            }
+            if sent.is_err() {
+                break;
+            }
+        }
+        if let Some(inside) = inside {
+            self.left(inside, process);
+        }
+    }
+
+    /// Gives a thread the program of its filter, or takes the listener of it, and answers there.
+    ///
+    /// # Errors
+    /// If the thread does not hear it.
+    fn guard(self: &Arc<Self>, request: &Request, pid: i32, socket: &Socket) -> Result<(), Errno> {
+        let code = |errno: Errno| Reply::code(-errno.raw_os_error()).encode();
+        if request.sequence == 0 {
+            return match guard::program(request.group) {
+                Ok(program) => socket.send(&Reply::code(0).encode(), Some(program.as_fd())),
+                Err(errno) => socket.send(&code(errno), None),
+            };
+        }
+        let started = guard::listener(pid, request.group).and_then(|listener| {
+            // As long as somebody has the filter, the session has to be there.
+            let closing = Closing::new(self);
+            let answer = move || {
+                let shared = &closing.0;
+                guard::answer_all(&listener, &shared.name, &shared.controls);
+            };
+            spawn("guard", answer).map_err(|error| error.errno())
+        });
+        match started {
+            Ok(_) => socket.send(&Reply::code(0).encode(), None),
+            Err(errno) => socket.send(&code(errno), None),
+        }
+    }
+
+    /// Waits for a request; `false` if the process that is waited for as well has ended without one.
+    fn is_there(&self, socket: &Socket, process: Option<&Process>) -> bool {
+        // Others may hold the connection too: children that the program forked.
+        let Some(process) = process else { return true };
+        let mut fds = [PollFd::new(socket, PollFlags::IN), PollFd::new(process, PollFlags::IN)];
+        while let Err(Errno::INTR) = poll(&mut fds, None) {}
+        !fds[0].revents().is_empty()
+    }
+
+    fn answer(&self, request: &Request, process: i32, inside: &mut Option<Inside>) -> Answer {
+        match request.op {
+            Op::Hello => VERSION.cast_signed().into(),
+            Op::Begin | Op::BeginOrdered | Op::Join if inside.is_some() => Errno::INVAL.into(),
+            Op::Begin | Op::BeginOrdered => self.begin(request, process, inside),
+            Op::Join => self.join(request, process, inside),
+            Op::End => match inside.take() {
+                Some(Inside::Own(running)) => {
+                    let (code, used) = self.end(*running, request.flags == 0);
+                    Answer { reply: Reply::code(code), used: Some(used) }
+                }
+                Some(Inside::Joined(control, task)) => self.part(&control, task).into(),
+                None => Errno::INVAL.into(),
+            },
+            Op::Abort => {
+                let how = if request.flags != 0 { GivenUp::ForGood } else { GivenUp::Retry };
+                match inside.take() {
+                    Some(Inside::Own(running)) => {
+                        let used = Some(self.give_up(*running, how));
+                        Answer { reply: Reply::code(0), used }
+                    }
+                    Some(Inside::Joined(control, task)) => {
+                        control.give_up(how);
+                        self.part(&control, task);
+                        0.into()
+                    }
+                    // A member that was born in it.
+                    None => match self.controls.of_process(request.task) {
+                        Some(control) => {
+                            control.give_up(how);
+                            control.kill(&self.tracker);
+                            0.into()
+                        }
+                        None => Errno::INVAL.into(),
+                    },
+                }
+            }
+            Op::Status => self.status(inside.as_ref()).into(),
+            Op::Connect | Op::Guard => Errno::PROTO.into(),
+        }
+    }
+
+    fn begin(&self, request: &Request, process: i32, inside: &mut Option<Inside>) -> Answer {
+        let Request { group, sequence, task, flags, .. } = *request;
+        let place = (request.op == Op::BeginOrdered).then_some(Place { group, sequence });
+        if place.is_some_and(|place| self.orders.is_past(place)) {
+            return Errno::EXIST.into();
+        }
+        self.host.begins(task);
+        let begun = self.pool.take().and_then(|mut view| {
+            view.begin();
+            match self.controls.begin(&view, process, flags, &self.tracker) {
+                Ok(control) => Ok((view, control)),
+                Err(error) => {
+                    self.pool.give_back(view.used(false));
+                    Err(error)
+                }
+            }
+        });
+        match begun {
+            Ok((view, control)) => {
+                control.note_outside(task);
+                self.tracker.enter(task, process, control.id);
+                let (mounts, transaction) = (control.mounts.clone(), control.id);
+                *inside =
+                    Some(Inside::Own(Box::new(Running { view, control, task, flags, place })));
+                Answer { reply: Reply { code: 0, transaction, mounts }, used: None }
+            }
+            Err(error) => {
+                tracing::warn!(%error, "no transaction");
+                error.errno().into()
+            }
+        }
+    }
+
+    fn join(&self, request: &Request, process: i32, inside: &mut Option<Inside>) -> Answer {
+        let Some(control) = self.controls.get(request.group) else { return Errno::SRCH.into() };
+        if !control.enter() {
+            return Errno::SRCH.into();
+        }
+        control.note_outside(request.task);
+        self.tracker.enter(request.task, process, control.id);
+        let (mounts, transaction) = (control.mounts.clone(), control.id);
+        *inside = Some(Inside::Joined(control, request.task));
+        Answer { reply: Reply { code: 0, transaction, mounts }, used: None }
+    }
+
+    /// One that joined has left. Gives what it is told.
+    fn part(&self, control: &Control, task: i32) -> i32 {
+        self.tracker.leave(task);
+        control.leave();
+        control.given_up().map_or(0, told)
+    }
+
+    /// Commits once the last member has left, and gives the code for the program.
+    fn end(&self, running: Running, clean: bool) -> (i32, Used) {
+        self.tracker.leave(running.task);
+        let alive = format!("/proc/{}", running.task);
+        let ended = running.control.wait(&self.tracker);
+        if let Some(how) = running.control.given_up() {
+            return (told(how), self.give_up(running, how));
+        }
+        if ended == Ended::Killed {
+            return (-Errno::CANCELED.raw_os_error(), self.give_up(running, GivenUp::ForGood));
+        }
+        // Who waits in an order for somebody that never comes, and ends, is passed over.
+        let wanted = || rustix::fs::access(&alive, rustix::fs::Access::EXISTS).is_ok();
+        if running.place.is_some_and(|place| !self.orders.wait(place, &wanted)) {
+            return (-Errno::CANCELED.raw_os_error(), self.give_up(running, GivenUp::ForGood));
+        }
+        let Running { view, control, flags, place, .. } = running;
+        let alone = control.was_its_own() && !self.tracker.has_started(control.id);
+        self.forget(&control);
+        let reach = match (clean, alone) {
+            (true, true) => Reach::Alone,
+            (true, false) => Reach::Clean,
+            (false, _) => Reach::Open,
+        };
+        let (outcome, used) = self.host.commit(view, flags & NONDURABLE == 0, reach);
+        let code = match outcome {
+            Ok(Outcome::Committed) => {
+                control.send_deferred();
+                0
+            }
+            Ok(Outcome::Conflict(conflicts)) => {
+                if let Some(conflict) = conflicts.first() {
+                    tracing::debug!(%conflict, "lost");
+                }
+                AGAIN
+            }
+            Err(error) => {
+                tracing::warn!(%error, "no commit");
+                -error.errno().raw_os_error()
+            }
+        };
+        if let Some(place) = place.filter(|_| code != AGAIN) {
+            self.orders.pass(place);
+        }
+        (code, used)
+    }
+
+    fn give_up(&self, running: Running, how: GivenUp) -> Used {
+        let Running { view, control, task, place, .. } = running;
+        self.tracker.leave(task);
+        control.give_up(how);
+        control.kill(&self.tracker);
+        self.forget(&control);
+        if let Some(place) = place.filter(|_| how != GivenUp::Retry) {
+            self.orders.pass(place);
+        }
+        view.used(control.was_its_own())
+    }
+
+    fn forget(&self, control: &Control) {
+        self.controls.end(control.id);
+        self.tracker.forget(control.id);
+    }
+
+    /// 1 for a transaction that has lost.
+    fn status(&self, inside: Option<&Inside>) -> i32 {
+        let Some(inside) = inside else { return -Errno::INVAL.raw_os_error() };
+        if inside.control().given_up().is_some() {
+            return 1;
+        }
+        // Who joined hears of no more than that.
+        let Inside::Own(running) = inside else { return 0 };
+        let capture = &running.view.base.capture;
+        if capture.doomed().is_some() {
+            return 1;
+        }
+        match self.host.validate(&capture.captured()) {
+            Ok(conflicts) => i32::from(!conflicts.is_empty()),
+            Err(error) => -error.errno().raw_os_error(),
+        }
+    }
+
+    /// The connection closed inside a transaction: what that means shows when the process has ended.
+    fn left(&self, inside: Inside, process: Option<Process>) {
+        let ended = process.map_or(Ended::Killed, |process| process.wait());
+        match (inside, ended) {
+            (Inside::Own(running), Ended::Exited) => {
+                self.pool.give_back(self.end(*running, false).1);
+            }
+            (Inside::Own(running), Ended::Killed) => {
+                self.pool.give_back(self.give_up(*running, GivenUp::ForGood));
+            }
+            (Inside::Joined(control, task), ended) => {
+                if ended == Ended::Killed {
+                    control.give_up(GivenUp::ForGood);
+                }
+                self.part(&control, task);
+            }
+        }
+    }
+}
+
+impl Inside {
+    fn control(&self) -> &Control {
+        match self {
+            Inside::Own(running) => &running.control,
+            Inside::Joined(control, _) => control,
+        }
+    }
+}
+
+const AGAIN: i32 = -Errno::AGAIN.raw_os_error();
+
+/// What a member is told of a transaction that was given up before its end.
+fn told(how: GivenUp) -> i32 {
+    match how {
+        GivenUp::Retry => AGAIN,
+        GivenUp::ForGood => -Errno::CANCELED.raw_os_error(),
+        GivenUp::Unsupported => -guard::UNSUPPORTED,
+    }
+}

@@ -1,0 +1,35 @@
+//! The calls for which no safe wrapper exists.
+#![allow(unsafe_code)] // signals with what came with them, threads by descriptor
+
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use rustix::io::Errno;
+
+/// The bytes of a `siginfo_t` (sigaction(2)).
+pub(crate) type Info = [u8; size_of::<libc::siginfo_t>()];
+
+fn last() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+}
+
+/// A descriptor for one thread (`PIDFD_THREAD`, Linux 6.9); before, only for a process's first.
+pub(crate) fn open_thread(task: i32) -> Result<OwnedFd, Errno> {
+    for flags in [libc::O_EXCL, 0] {
+        // SAFETY: plain numbers.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, task, flags) };
+        if fd >= 0 {
+            // SAFETY: the kernel just made it for us.
+            return Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) });
+        }
+    }
+    Err(last())
+}
+
+/// Sends a signal, with what its sender gave along (pidfd_send_signal(2)).
+pub(crate) fn send_signal(to: &OwnedFd, signal: i32, info: Option<&Info>) -> Result<(), Errno> {
+    let info = info.map_or(std::ptr::null(), |info| info.as_ptr());
+    // SAFETY: the pointer is null, or to the bytes of a `siginfo_t`, which the kernel copies and checks.
+    let sent =
+        unsafe { libc::syscall(libc::SYS_pidfd_send_signal, to.as_raw_fd(), signal, info, 0) };
+    if sent == 0 { Ok(()) } else { Err(last()) }
+}

@@ -1,0 +1,335 @@
+//! A view, from its making to its end.
+//!
+//! # Invariants
+//!
+//! - A view serves one transaction, and another one only if nothing happened in it: the kernel has asked
+//!   its capture nothing, nothing was put into its upper directories, and nobody else was ever in it.
+//! - What a view was shown before its transaction began, the way to where that is likely to begin, counts
+//!   as read by that transaction.
+
+use std::{
+    ffi::OsString,
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::ffi::OsStringExt,
+    },
+    path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use rustix::{
+    fs::{Mode, OFlags, ResolveFlags, openat2, readlink, stat},
+    time::{ClockId, clock_gettime},
+};
+use txos_capture::{Capture, CaptureSpec, IdMap};
+use txos_core::Stamp;
+use txos_host::Tree;
+use txos_store::{ExclusiveLock, StateDir, TxDir};
+use txos_view::{
+    Credentials, Layer, SignalState, ViewSpec, Warm, detached_capture, plan_layers, warm,
+};
+
+use crate::{Result, SessionError};
+
+/// Name under which the session holds the state directory's lock.
+const HOLDER: &str = "a program's transaction";
+
+/// The machine as the session's views show it.
+pub(crate) struct Host {
+    pub(crate) state: StateDir,
+    pub(crate) tree: Tree,
+    credentials: Credentials,
+    wanted: Vec<PathBuf>,
+    /// What the mount table of a view shows: where the session is to be found.
+    source: String,
+    /// Taken before the state directory's lock: threads of one session wait here, and not by polling.
+    turn: Mutex<()>,
+    /// Where the last transaction began.
+    place: Mutex<PathBuf>,
+}
+
+/// The state directory's lock, held until it is dropped.
+pub(crate) struct Locked<'h> {
+    pub(crate) lock: ExclusiveLock,
+    _turn: MutexGuard<'h, ()>,
+}
+
+/// A view for one transaction.
+pub(crate) struct View {
+    pub(crate) warm: Warm,
+    pub(crate) base: Base,
+    pub(crate) dir: TxDir,
+    /// When the transaction began that uses it.
+    pub(crate) started: Stamp,
+    ready: Mark,
+}
+
+/// How far a view has been used: two that are the same say that nothing happened in it in between.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Mark {
+    /// What the kernel has asked its capture.
+    requests: u64,
+    /// The change times of its upper directories, which move with everything that is put there.
+    uppers: Vec<Option<(i64, i64)>>,
+}
+
+/// What one view passes on to the next.
+pub(crate) struct Base {
+    pub(crate) capture: Capture,
+    stable: OwnedFd,
+}
+
+/// What is left of a view whose transaction has ended.
+pub(crate) struct Used {
+    warm: Warm,
+    base: Base,
+    /// Its directory, if no commit has used it up.
+    dir: Option<TxDir>,
+    /// Whether nothing of it is open anywhere, so that its base can serve again.
+    clean: bool,
+    /// What it was when it was ready, if nobody but the thread that began could have changed it since.
+    ready: Option<Mark>,
+}
+
+impl Host {
+    pub(crate) fn new(
+        state: StateDir,
+        credentials: Credentials,
+        wanted: Vec<PathBuf>,
+        name: &str,
+    ) -> Result<Host> {
+        let (tree, source) = (Tree::open("/")?, format!("txos@{name}"));
+        let (turn, place) = Default::default();
+        Ok(Host { state, tree, credentials, wanted, source, turn, place })
+    }
+
+    /// A thread begins a transaction: others are likely to begin where it does.
+    pub(crate) fn begins(&self, task: i32) {
+        if let Ok(place) = readlink(format!("/proc/{task}/cwd"), Vec::new()) {
+            let place = PathBuf::from(OsString::from_vec(place.into_bytes()));
+            *self.place.lock().unwrap_or_else(PoisonError::into_inner) = place;
+        }
+    }
+
+    /// Waits for the lock of the state directory.
+    pub(crate) fn lock(&self) -> Result<Locked<'_>> {
+        // What the mutex guards is a file lock of its own.
+        let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let lock = self.state.lock_exclusive(HOLDER, |_| std::ops::ControlFlow::Continue(()))?;
+        Ok(Locked { lock, _turn: turn })
+    }
+
+    /// Finishes or discards what a crash left.
+    pub(crate) fn recover(&self) -> Result<()> {
+        let locked = self.lock()?;
+        txos_store::recover_locked(&self.state, &locked.lock)?;
+        Ok(())
+    }
+
+    fn new_dir(&self) -> Result<TxDir> {
+        let id = self.state.next_id()?;
+        Ok(TxDir::create(&self.state, id, HOLDER)?)
+    }
+
+    /// What the view is made of; its layers are added to `dir`.
+    fn spec(&self, dir: &mut TxDir) -> Result<ViewSpec> {
+        let scaffold = dir.path().join("view");
+        match std::fs::create_dir(&scaffold) {
+            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+                let errno =
+                    rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO);
+                return Err(SessionError::Step { action: "make a directory for a view", errno });
+            }
+            _ => {}
+        }
+        let mut layers = Vec::new();
+        for planned in plan_layers(self.credentials, &self.wanted)? {
+            let mut layer: Layer = planned.layer;
+            if planned.writable {
+                let made = dir.add_layer(&self.tree, &layer.point)?;
+                layer.upper = Some(made.upper.clone());
+                layer.work = Some(made.work.clone());
+            }
+            layers.push(layer);
+        }
+        dir.save()?;
+        Ok(ViewSpec {
+            credentials: self.credentials,
+            scaffold,
+            layers,
+            trees: Vec::new(),
+            live: Vec::new(),
+            logs: Vec::new(),
+            groups: Vec::new(),
+            gateway: false,
+            private_network: false,
+            // The program opens devices as it does outside.
+            devices_guarded: true,
+            program: PathBuf::new(),
+            helpers: Vec::new(),
+            originals: Vec::new(),
+            requests: PathBuf::new(),
+            plants: Vec::new(),
+            directory: PathBuf::from("/"),
+            terminal: [false; 3],
+            signals: SignalState::default(),
+            pass_fds: Vec::new(),
+            command: Vec::new(),
+        })
+    }
+
+    fn capture_spec(&self) -> CaptureSpec {
+        let map = |id: Option<u32>| match id {
+            Some(id) => IdMap::parse(&format!("{id} {id} 1")).unwrap_or_else(IdMap::identity),
+            None => IdMap::identity(),
+        };
+        let (uid, gid) = match self.credentials {
+            Credentials::Privileged => (None, None),
+            Credentials::User { uid, gid } => (Some(uid), Some(gid)),
+        };
+        CaptureSpec {
+            hidden: vec![self.state.path().to_owned()],
+            // One that leads, and one for when it is slow.
+            threads: 2,
+            uids: map(uid),
+            gids: map(gid),
+            mark_origins: self.credentials != Credentials::Privileged,
+            ..CaptureSpec::default()
+        }
+    }
+
+    /// Makes a view, from nothing.
+    pub(crate) fn view(&self) -> Result<View> {
+        let made = detached_capture()?;
+        let capture = Capture::start(made.device, self.capture_spec())?;
+        self.over(Base { capture, stable: made.mount }, self.new_dir()?)
+    }
+
+    /// Makes a view of what is left of another.
+    pub(crate) fn renewed(&self, used: Used) -> Result<View> {
+        let Used { warm, base, dir, clean, .. } = used;
+        // The last descriptor of the namespace: its overlays are gone when this returns.
+        drop(warm);
+        if !clean || base.capture.renew().is_err() {
+            self.discard(base, dir);
+            return self.view();
+        }
+        let dir = match dir {
+            Some(mut dir) => {
+                dir.clear_layers()?;
+                dir
+            }
+            None => self.new_dir()?,
+        };
+        self.over(base, dir)
+    }
+
+    fn over(&self, base: Base, mut dir: TxDir) -> Result<View> {
+        let spec = self.spec(&mut dir)?;
+        let warm = in_a_thread(|| warm(&spec, base.stable.as_fd(), &self.source))??;
+        base.capture.begin_recording();
+        let place = self.place.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        visit(&warm, &place);
+        let ready = Mark::of(&base, &dir);
+        Ok(View { warm, base, dir, started: now(), ready })
+    }
+
+    /// The view again, if the transaction in it did nothing at all: then it is as good as a new one.
+    pub(crate) fn as_new(&self, used: Used) -> Result<View, Box<Used>> {
+        match used {
+            Used { warm, base, dir: Some(dir), clean: true, ready: Some(ready) }
+                if ready == Mark::of(&base, &dir) =>
+            {
+                Ok(View { warm, base, dir, started: now(), ready })
+            }
+            used => Err(Box::new(used)),
+        }
+    }
+
+    /// Forgets a view, with its directory, in a process that is about to end: the kernel does the rest.
+    pub(crate) fn abandon(&self, used: Used) {
+        let Used { warm, base, dir, .. } = used;
+        drop(warm);
+        // Its threads end with the process; to wait for each of them would take long.
+        std::mem::forget(base.capture);
+        self.remove(dir);
+    }
+
+    /// Gives a view up, with all it holds.
+    pub(crate) fn drop_view(&self, used: Used) {
+        let Used { warm, base, dir, .. } = used;
+        drop(warm);
+        self.discard(base, dir);
+    }
+
+    fn discard(&self, base: Base, dir: Option<TxDir>) {
+        if let Err(error) = base.capture.stop() {
+            tracing::debug!(%error, "the capture of a view");
+        }
+        self.remove(dir);
+    }
+
+    fn remove(&self, dir: Option<TxDir>) {
+        if let Some(Err(error)) = dir.map(|dir| dir.remove(&self.state)) {
+            tracing::debug!(%error, "the directory of a view");
+        }
+    }
+}
+
+impl View {
+    /// A transaction begins in it.
+    pub(crate) fn begin(&mut self) {
+        self.started = now();
+        self.dir.meta.started = self.started;
+    }
+
+    /// It has ended without a commit.
+    pub(crate) fn used(self, clean: bool) -> Used {
+        Used { warm: self.warm, base: self.base, dir: Some(self.dir), clean, ready: None }
+    }
+
+    /// It has ended, and nobody but the thread that began was ever in it.
+    pub(crate) fn used_alone(self, clean: bool) -> Used {
+        let ready = Some(self.ready.clone());
+        Used { ready, ..self.used(clean) }
+    }
+
+    /// Whether nothing was done in it.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.ready == Mark::of(&self.base, &self.dir)
+    }
+
+    /// A commit uses its directory up.
+    pub(crate) fn split(self, clean: bool) -> (TxDir, Used) {
+        (self.dir, Used { warm: self.warm, base: self.base, dir: None, clean, ready: None })
+    }
+}
+
+impl Mark {
+    fn of(base: &Base, dir: &TxDir) -> Mark {
+        let changed =
+            |path: &PathBuf| stat(path).ok().map(|s| (s.st_ctime, s.st_ctime_nsec as i64));
+        let uppers = dir.meta.layers.iter().map(|layer| changed(&layer.upper)).collect();
+        Mark { requests: base.capture.requests().total(), uppers }
+    }
+}
+
+/// Walks to a directory in a view, so that the kernel knows the way. The names on it count as read by
+/// the transaction that gets the view.
+fn visit(warm: &Warm, place: &Path) {
+    let Ok(below) = place.strip_prefix("/") else { return };
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    // Whether it is there is the affair of who begins.
+    let _ = openat2(&warm.root, below, flags, Mode::empty(), ResolveFlags::IN_ROOT);
+}
+
+/// The time that the kernel gives files.
+fn now() -> Stamp {
+    let now = clock_gettime(ClockId::RealtimeCoarse);
+    Stamp { sec: now.tv_sec, nsec: now.tv_nsec as u32 }
+}
+
+/// Runs `work` in a thread of its own, whose namespaces end with it.
+fn in_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T> {
+    std::thread::scope(|scope| scope.spawn(work).join().map_err(|_| SessionError::Panicked))
+}
