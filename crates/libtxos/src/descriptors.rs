@@ -1,0 +1,488 @@
+//! Open descriptors across the border of a view.
+//!
+//! | open before the beginning | inside | after a commit | after an abort |
+//! |---|---|---|---|
+//! | regular file or directory that the view shows | the same file in the view, at the same offset | the descriptor from before, at the new offset | the descriptor from before |
+//! | exempt ([`crate::tx_exempt_fd`]), or of another kind | as it is | as it is | as it is |
+//!
+//! | opened inside | after a commit | after an abort |
+//! |---|---|---|
+//! | a named file of the view | the committed file, opened again by its name, at its offset | closed |
+//! | a file without a name | as it is, private | closed |
+//! | of another kind | as it is | as it is |
+//!
+//! # Invariants
+//!
+//! - Descriptors that were one open file before are one inside, and are again afterwards.
+//! - A number that the program closed inside stays closed after a commit.
+//! - Whatever this module holds itself lies above the numbers that programs use, and is closed on exec.
+
+use std::{
+    ffi::CString,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd},
+    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
+    time::Duration,
+};
+
+use rustix::{
+    fs::{
+        AtFlags, CWD, Dir, FileType, Mode, OFlags, SeekFrom, StatxFlags, fcntl_getfl, fstat, open,
+        readlink, seek, statx,
+    },
+    io::{Errno, FdFlags, fcntl_getfd},
+    process::{Resource, getrlimit},
+    thread::gettid,
+};
+
+use crate::{
+    sys::{self, Held},
+    task::Others,
+};
+
+/// Descriptors that are left alone.
+static EXEMPT: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());
+
+/// Leaves a descriptor alone from now on.
+///
+/// # Errors
+/// `EBADF` if it is not open.
+pub(crate) fn exempt(fd: RawFd) -> Result<(), Errno> {
+    if fd < 0 {
+        return Err(Errno::BADF);
+    }
+    fcntl_getfd(sys::borrow(fd))?;
+    let mut exempt = EXEMPT.lock().unwrap_or_else(PoisonError::into_inner);
+    if !exempt.contains(&fd) {
+        exempt.push(fd);
+    }
+    Ok(())
+}
+
+/// Held while the library has a file or a directory open at a low number, and while a thread looks at
+/// what is open: so no thread takes for the program's what another one's way across the border needs for
+/// a moment.
+static LOW: Mutex<()> = Mutex::new(());
+
+/// See [`LOW`].
+pub(crate) fn low() -> MutexGuard<'static, ()> {
+    LOW.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The lowest number for what the library holds itself.
+pub(crate) fn high() -> RawFd {
+    static HIGH: OnceLock<RawFd> = OnceLock::new();
+    *HIGH.get_or_init(|| {
+        let limit = getrlimit(Resource::Nofile).current.unwrap_or(1024).min(1024);
+        // Half of the numbers where few are allowed.
+        (limit / 2) as RawFd
+    })
+}
+
+/// A file that was open before the beginning.
+#[derive(Debug)]
+struct Carried {
+    fd: RawFd,
+    cloexec: bool,
+    before: Held,
+    inside: Held,
+}
+
+/// What was carried into a view.
+#[derive(Debug, Default)]
+pub(crate) struct Luggage {
+    carried: Vec<Carried>,
+}
+
+/// A descriptor that is to be carried in.
+#[derive(Debug)]
+struct Candidate {
+    fd: RawFd,
+    path: CString,
+    ino: u64,
+    mode: u32,
+    flags: OFlags,
+    offset: Option<u64>,
+    cloexec: bool,
+}
+
+/// What is open and could be the view's, to be looked at before it is entered.
+#[derive(Debug, Default)]
+pub(crate) struct Packed {
+    candidates: Vec<Candidate>,
+}
+
+/// What cannot be carried over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unsupported(pub(crate) RawFd);
+
+impl Packed {
+    /// Looks at all that is open, but for the library's own and what is open on the mounts `others`,
+    /// which are those of other threads' transactions.
+    ///
+    /// # Errors
+    /// If `/proc` is not mounted, or the process is out of descriptors or memory.
+    pub(crate) fn look(others: &[u32]) -> Result<Packed, Errno> {
+        let _low = low();
+        let mut candidates = Vec::new();
+        for fd in numbers()? {
+            if fd >= high() || is_exempt(fd) {
+                continue;
+            }
+            match candidate(fd, others) {
+                Ok(candidate) => candidates.extend(candidate),
+                // Closed by another thread meanwhile.
+                Err(Errno::BADF | Errno::NOENT) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(Packed { candidates })
+    }
+
+    /// Whether something other than a standard stream would be carried.
+    pub(crate) fn has_files(&self) -> bool {
+        self.candidates.iter().any(|candidate| candidate.fd > 2)
+    }
+
+    /// Whether one of these, other than a standard stream, stays open: the very open file, at its number,
+    /// although each other thread had its chance to close it.
+    ///
+    /// A thread with a copy of the table looks, which compares open files exactly. (A duplicate in the
+    /// program's own table would release the program's record locks when it is closed, fcntl_locking(2).)
+    ///
+    /// # Errors
+    /// If there is no memory for a thread or a table, or `/proc` is not mounted.
+    pub(crate) fn stays_open(&self) -> Result<bool, Errno> {
+        const PAUSE: Duration = Duration::from_millis(2);
+        const LEAST: u32 = 32;
+        let program = gettid();
+        let look = || {
+            // Attributes of its own, too: who shares any cannot enter a view (setns(2)).
+            sys::unshare_files_and_fs()?;
+            let same = |fd| sys::same_open_file(gettid(), fd, program, fd);
+            let mut numbers: Vec<RawFd> = self.candidates.iter().map(|c| c.fd).collect();
+            let mut others = Others::look(program)?;
+            for looks in 1.. {
+                numbers.retain(|fd| *fd > 2 && same(*fd));
+                if numbers.is_empty() {
+                    return Ok(false);
+                }
+                std::thread::sleep(PAUSE);
+                others.strike();
+                if looks >= LEAST && others.had_their_chance() {
+                    break;
+                }
+            }
+            Ok(true)
+        };
+        std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().spawn_scoped(scope, look);
+            let thread = thread.map_err(|_| Errno::NOMEM)?;
+            thread.join().unwrap_or(Err(Errno::NOMEM))
+        })
+    }
+
+    /// Opens everything again, inside the view whose overlays have these mount ids.
+    ///
+    /// # Errors
+    /// The descriptor that cannot be carried, or the error that the kernel gave; everything is as
+    /// before then.
+    pub(crate) fn carry(
+        self,
+        mounts: &[u32],
+        lenient: bool,
+    ) -> Result<Result<Luggage, Unsupported>, Errno> {
+        let mut luggage = Luggage::default();
+        for candidate in &self.candidates {
+            match luggage.carry(candidate, mounts) {
+                // Carried, or not a file that the view shows: one of /proc, or without its name by now.
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(errno) if matches!(errno, Errno::MFILE | Errno::NFILE | Errno::NOMEM) => {
+                    luggage.restore();
+                    return Err(errno);
+                }
+                Err(_) if lenient => {}
+                Err(_) => {
+                    let fd = candidate.fd;
+                    luggage.restore();
+                    return Ok(Err(Unsupported(fd)));
+                }
+            }
+        }
+        Ok(Ok(luggage))
+    }
+}
+
+impl Luggage {
+    fn carry(&mut self, candidate: &Candidate, mounts: &[u32]) -> Result<(), Errno> {
+        let fd = candidate.fd;
+        let twin =
+            self.carried.iter().position(|carried| same_open_file(carried.before.as_raw_fd(), fd));
+        let inside = match twin {
+            Some(at) => Held::dup(self.carried[at].inside.as_fd(), high())?,
+            None => {
+                let opened =
+                    open(&candidate.path, candidate.flags | OFlags::CLOEXEC, Mode::empty())?;
+                let opened = Held::dup(opened.as_fd(), high())?;
+                if !belongs(opened.as_raw_fd(), mounts)? {
+                    return Ok(());
+                }
+                let stat = fstat(&opened)?;
+                // The number of a directory tells nothing in a view.
+                let kind = FileType::from_raw_mode(stat.st_mode);
+                let same = kind == FileType::from_raw_mode(candidate.mode)
+                    && (kind == FileType::Directory || stat.st_ino & INO == candidate.ino & INO);
+                if !same {
+                    // Another object has its name by now: it is as good as without one.
+                    return Ok(());
+                }
+                if let Some(offset) = candidate.offset {
+                    seek(&opened, SeekFrom::Start(offset))?;
+                }
+                opened
+            }
+        };
+        let before = Held::dup(sys::borrow(fd), high())?;
+        sys::dup_onto(inside.as_fd(), fd, candidate.cloexec)?;
+        self.carried.push(Carried { fd, cloexec: candidate.cloexec, before, inside });
+        Ok(())
+    }
+
+    /// Gives every number back what it was, whatever has it now.
+    pub(crate) fn restore(&mut self) {
+        for carried in self.carried.drain(..) {
+            sys::give_back(carried.before.as_fd(), carried.fd, carried.cloexec);
+        }
+    }
+
+    fn owns(&self, fd: RawFd) -> bool {
+        self.carried
+            .iter()
+            .any(|carried| [carried.before.as_raw_fd(), carried.inside.as_raw_fd()].contains(&fd))
+    }
+}
+
+/// Inode numbers as views show them: above these bits stands the device.
+const INO: u64 = (1 << 48) - 1;
+
+/// A descriptor that refers to the view at the end of a transaction.
+#[derive(Debug)]
+struct Leaving {
+    fd: RawFd,
+    cloexec: bool,
+    way: Way,
+}
+
+#[derive(Debug)]
+enum Way {
+    /// It is what this descriptor from before became.
+    Before { at: usize, offset: Option<u64> },
+    /// Opened inside, by this name.
+    Named { path: CString, flags: OFlags, offset: Option<u64> },
+    /// The same open file as another number that comes before it.
+    Twin { of: RawFd },
+    /// Without a name.
+    Nameless,
+}
+
+/// What refers to the view, looked at before it is left.
+#[derive(Debug)]
+pub(crate) struct Departure {
+    luggage: Luggage,
+    leaving: Vec<Leaving>,
+}
+
+impl Departure {
+    /// Looks at all that is open, inside the view.
+    ///
+    /// # Errors
+    /// If `/proc` cannot be read, with the luggage.
+    pub(crate) fn look(
+        luggage: Luggage,
+        own: RawFd,
+        mounts: &[u32],
+    ) -> Result<Departure, (Errno, Luggage)> {
+        let numbers = match numbers() {
+            Ok(numbers) => numbers,
+            Err(errno) => return Err((errno, luggage)),
+        };
+        let mut leaving: Vec<Leaving> = Vec::new();
+        for fd in numbers {
+            if fd == own || luggage.owns(fd) || !belongs(fd, mounts).unwrap_or(false) {
+                continue;
+            }
+            let cloexec =
+                fcntl_getfd(sys::borrow(fd)).map_or(true, |flags| flags.contains(FdFlags::CLOEXEC));
+            let way = way_out(fd, &luggage, &leaving);
+            leaving.push(Leaving { fd, cloexec, way });
+        }
+        Ok(Departure { luggage, leaving })
+    }
+
+    /// Whether something stays open in the view after a commit.
+    pub(crate) fn keeps_something(&self) -> bool {
+        self.leaving.iter().any(|leaving| matches!(leaving.way, Way::Nameless))
+    }
+
+    /// After a commit, outside: everything refers to the committed files.
+    pub(crate) fn arrive(self) {
+        let Departure { luggage, leaving } = self;
+        let _low = low();
+        for Leaving { fd, cloexec, way } in leaving {
+            match way {
+                Way::Before { at, offset } => {
+                    let before = &luggage.carried[at].before;
+                    go_to(before.as_fd(), fd, offset);
+                    sys::give_back(before.as_fd(), fd, cloexec);
+                }
+                Way::Named { path, flags, offset } => {
+                    // Who can't open it again (its mode forbids it by now) keeps the view's, which is
+                    // the same content.
+                    let Ok(opened) = open(&path, flags | OFlags::CLOEXEC, Mode::empty()) else {
+                        continue;
+                    };
+                    go_to(opened.as_fd(), fd, offset);
+                    sys::give_back(opened.as_fd(), fd, cloexec);
+                }
+                Way::Twin { of } => {
+                    sys::give_back(sys::borrow(of), fd, cloexec);
+                }
+                Way::Nameless => {}
+            }
+        }
+    }
+
+    /// Outside, while the transaction goes on without this process: what was open before is back.
+    pub(crate) fn part(mut self) {
+        self.luggage.restore();
+    }
+
+    /// After an abort, outside: what was opened inside is closed, what was open before is back.
+    pub(crate) fn retreat(mut self) {
+        for leaving in &self.leaving {
+            let carried = self.luggage.carried.iter().any(|carried| carried.fd == leaving.fd);
+            if !carried {
+                sys::close(leaving.fd);
+            }
+        }
+        self.luggage.restore();
+    }
+}
+
+/// Sets the offset of what is about to become the program's `fd`. With a wrong one the program would write
+/// to the wrong place: it ends.
+fn go_to(file: BorrowedFd<'_>, fd: RawFd, offset: Option<u64>) {
+    if let Some(offset) = offset
+        && let Err(errno) = seek(file, SeekFrom::Start(offset))
+    {
+        sys::end_process(&format!("cannot give descriptor {fd} its offset back: {errno}"));
+    }
+}
+
+fn way_out(fd: RawFd, luggage: &Luggage, leaving: &[Leaving]) -> Way {
+    let borrowed = sys::borrow(fd);
+    let offset = offset_of(fd);
+    let carried =
+        luggage.carried.iter().position(|carried| same_open_file(carried.inside.as_raw_fd(), fd));
+    if let Some(at) = carried {
+        return Way::Before { at, offset };
+    }
+    let named = |leaving: &&Leaving| matches!(leaving.way, Way::Named { .. });
+    let twin = leaving.iter().filter(named).find(|other| same_open_file(other.fd, fd));
+    if let Some(twin) = twin {
+        return Way::Twin { of: twin.fd };
+    }
+    let nameless = fstat(borrowed).map_or(true, |stat| stat.st_nlink == 0);
+    match (path_of(fd), flags_of(fd)) {
+        (Ok(path), Ok(flags)) if !nameless => Way::Named { path, flags, offset },
+        _ => Way::Nameless,
+    }
+}
+
+/// The descriptors that are open, in order.
+fn numbers() -> Result<Vec<RawFd>, Errno> {
+    let dir =
+        open("/proc/self/fd", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let own = dir.as_raw_fd();
+    let mut numbers = Vec::new();
+    for entry in Dir::new(dir)? {
+        let entry = entry?;
+        let number = entry.file_name().to_str().ok().and_then(|name| name.parse::<RawFd>().ok());
+        numbers.extend(number.filter(|fd| *fd != own));
+    }
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// Whether two descriptors of this thread are the same open file.
+fn same_open_file(a: RawFd, b: RawFd) -> bool {
+    sys::same_open_file(gettid(), a, gettid(), b)
+}
+
+fn is_exempt(fd: RawFd) -> bool {
+    EXEMPT.lock().unwrap_or_else(PoisonError::into_inner).contains(&fd)
+}
+
+/// Whether a descriptor refers to one of these mounts.
+fn belongs(fd: RawFd, mounts: &[u32]) -> Result<bool, Errno> {
+    let stat = statx(sys::borrow(fd), "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)?;
+    Ok(u32::try_from(stat.stx_mnt_id).is_ok_and(|id| mounts.contains(&id)))
+}
+
+/// A regular file or directory with a name.
+fn candidate(fd: RawFd, others: &[u32]) -> Result<Option<Candidate>, Errno> {
+    let borrowed = sys::borrow(fd);
+    let stat = fstat(borrowed)?;
+    let kind = FileType::from_raw_mode(stat.st_mode);
+    if !matches!(kind, FileType::RegularFile | FileType::Directory) || stat.st_nlink == 0 {
+        return Ok(None);
+    }
+    let path = path_of(fd)?;
+    if !path.to_bytes().starts_with(b"/")
+        || path.to_bytes().starts_with(b"/proc/")
+        || (!others.is_empty() && belongs(fd, others)?)
+    {
+        return Ok(None);
+    }
+    // Another object may have the name by now: then this one is as good as without.
+    let named = statx(CWD, &path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::INO);
+    if named.map(|named| named.stx_ino) != Ok(stat.st_ino) {
+        return Ok(None);
+    }
+    Ok(Some(Candidate {
+        fd,
+        path,
+        ino: stat.st_ino,
+        mode: stat.st_mode,
+        flags: flags_of(fd)?,
+        offset: offset_of(fd).filter(|offset| kind == FileType::RegularFile && *offset != 0),
+        cloexec: fcntl_getfd(borrowed)?.contains(FdFlags::CLOEXEC),
+    }))
+}
+
+fn path_of(fd: RawFd) -> Result<CString, Errno> {
+    readlink(format!("/proc/self/fd/{fd}"), Vec::new())
+}
+
+/// The flags to open the same again: never those that create or cut.
+fn flags_of(fd: RawFd) -> Result<OFlags, Errno> {
+    let keep = OFlags::RDWR
+        | OFlags::WRONLY
+        | OFlags::APPEND
+        | OFlags::NONBLOCK
+        | OFlags::DIRECTORY
+        | OFlags::DIRECT
+        | OFlags::NOATIME
+        | OFlags::SYNC
+        | OFlags::PATH
+        | OFlags::NOFOLLOW;
+    Ok(fcntl_getfl(sys::borrow(fd))? & keep)
+}
+
+fn offset_of(fd: RawFd) -> Option<u64> {
+    let is_file = fstat(sys::borrow(fd))
+        .is_ok_and(|s| FileType::from_raw_mode(s.st_mode) == FileType::RegularFile);
+    if !is_file {
+        return None;
+    }
+    seek(sys::borrow(fd), SeekFrom::Current(0)).ok()
+}

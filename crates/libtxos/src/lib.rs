@@ -1,0 +1,45 @@
+//! System transactions inside programs: the calls of TxOS on a stock kernel.
+//!
+//! A thread that begins a transaction enters a *view*, a private mount namespace that its session
+//! prepared, and everything that it, the libraries it calls and the programs it starts do with files from
+//! then on happens in the view's shadow. At the end it leaves the view, and the session commits what was
+//! done there, or forgets it.
+//!
+//! ```text
+//! flags         what can be asked for
+//! files         the explicit API: transactions over files, without a view
+//! api           the C functions
+//! member        a thread's way through a transaction
+//!   link          its connection to the session
+//!   guard         system calls that a transaction does not support
+//!   place         mount namespace, root, working directory
+//!   descriptors   open files across the border
+//!   checkpoint    rollback of the program itself
+//!   mappings      memory that would bypass a view
+//!   task          whether the process has other threads
+//! ```
+
+mod api;
+#[cfg(target_arch = "x86_64")]
+mod checkpoint;
+#[cfg(not(target_arch = "x86_64"))]
+#[path = "no_checkpoint.rs"]
+mod checkpoint;
+mod descriptors;
+mod files;
+mod flags;
+mod guard;
+mod link;
+mod mappings;
+mod member;
+mod place;
+mod sys;
+mod task;
+
+pub use self::api::*;
+pub use ::api::{
+    Conflict, Error, Facet, FileKind, Options, Result, Stamp, Stat, System, Transaction,
+    transaction,
+};
+pub use files::*;
+pub use flags::*;

@@ -1,0 +1,506 @@
+//! A thread's way through a transaction.
+//!
+//! ```text
+//!            begin                                  end: committed
+//!  outside ──────────▶ inside ──────────────────────────────────────▶ outside
+//!                        │  ▲  nested begin and end only count
+//!                        │  └─┘
+//!                        └── abort, or end: lost ──▶ outside, as before the beginning
+//! ```
+//!
+//! # Invariants
+//!
+//! - A thread has one transaction at the most; inner ones are part of it (flat nesting).
+//! - Whatever fails on the way in leaves the thread as it was.
+//! - Signals wait while the library is at work, so that a handler which begins a transaction finds
+//!   everything in order.
+
+use std::{
+    cell::RefCell,
+    os::fd::{AsFd, AsRawFd},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
+};
+
+use rustix::{
+    io::Errno,
+    pipe::{PipeFlags, pipe_with},
+    process::getpid,
+    thread::gettid,
+};
+use txos_protocol::{Op, Request};
+
+use crate::{
+    checkpoint::{self, Taken},
+    descriptors::{Departure, Luggage, Packed, Unsupported, high},
+    flags::{
+        ENOTXSUPPORT, KNOWN, TX_DEFER_SIGNALS, TX_LIVE_DANGEROUSLY, TX_NO_AUTO_RETRY,
+        TX_NO_USER_ROLLBACK,
+    },
+    guard,
+    link::{Link, session_of_view},
+    mappings,
+    place::{self, Outside, Where, working_directory},
+    sys::{self, Held, Mask, Rights},
+    task::is_single_threaded,
+};
+
+/// What a thread knows of its transactions.
+#[derive(Debug, Default)]
+pub(crate) struct Thread {
+    link: Option<Link>,
+    inside: Option<Inside>,
+    /// Conflicts lost in a row.
+    losses: u32,
+    /// In a program that was started inside a transaction: how many of its own beginnings are open.
+    nested: u32,
+    /// The signals that were blocked before a transaction that defers them.
+    deferring: Option<Mask>,
+    /// Over which a snapshot is asked to report: reading and writing end.
+    ask: Option<(Held, Held)>,
+    /// The process in which this thread's file system attributes are its own.
+    unshared: i32,
+    /// The thread that has the guard: a forked child has it too, but by another number.
+    guarded: i32,
+}
+
+/// A transaction that runs.
+#[derive(Debug)]
+struct Inside {
+    id: u64,
+    flags: i32,
+    /// The process that began it; in a child that it forked since, another one.
+    pid: i32,
+    depth: u32,
+    mounts: Vec<u32>,
+    outside: Outside,
+    luggage: Luggage,
+}
+
+/// How a transaction is entered.
+#[derive(Clone, Copy, Debug)]
+enum Entry {
+    Begin,
+    Ordered(Place),
+    /// A running one.
+    Join(u64),
+}
+
+/// A place in an order of commits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) group: u64,
+    pub(crate) sequence: u64,
+}
+
+thread_local! {
+    static THREAD: RefCell<Thread> = RefCell::default();
+}
+
+/// Mount ids of the views of all threads of this process.
+static VIEWS: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+
+/// How many losses in a row are borne.
+static LIMIT: AtomicU32 = AtomicU32::new(100);
+
+/// Sets how many losses in a row are borne.
+pub(crate) fn set_limit(limit: u32) {
+    LIMIT.store(limit, Ordering::Relaxed);
+}
+
+/// An error number as these calls return it.
+fn negative(errno: Errno) -> i32 {
+    -errno.raw_os_error()
+}
+
+/// Runs `work` with the thread's state. Where that is not to be had, since a handler came while the
+/// library was at work or the thread is ending, the answer is `EDEADLK`.
+fn with(work: impl FnOnce(&mut Thread) -> i32) -> i32 {
+    let mut mask = Mask::block_all();
+    let answer = THREAD.try_with(|thread| match thread.try_borrow_mut() {
+        Ok(mut thread) => {
+            let answer = work(&mut thread);
+            thread.settle_signals(&mut mask);
+            answer
+        }
+        Err(_) => negative(Errno::DEADLK),
+    });
+    mask.set();
+    answer.unwrap_or_else(|_| negative(Errno::DEADLK))
+}
+
+pub(crate) fn begin(flags: i32, place: Option<Place>) -> i32 {
+    if flags & !KNOWN != 0 {
+        return negative(Errno::INVAL);
+    }
+    let entry = place.map_or(Entry::Begin, Entry::Ordered);
+    with(|thread| thread.begin(flags, entry).unwrap_or_else(|code| code))
+}
+
+pub(crate) fn join(id: i64) -> i32 {
+    let Ok(id) = u64::try_from(id) else { return negative(Errno::INVAL) };
+    with(|thread| match &thread.inside {
+        Some(_) => negative(Errno::INVAL),
+        None => {
+            let joined =
+                thread.guard(0).and_then(|()| thread.enter(TX_NO_USER_ROLLBACK, Entry::Join(id)));
+            joined.map_or_else(|code| code, |()| 0)
+        }
+    })
+}
+
+pub(crate) fn id() -> i64 {
+    let mut id = None;
+    with(|thread| {
+        id = thread.inside.as_ref().and_then(|inside| i64::try_from(inside.id).ok());
+        0
+    });
+    id.unwrap_or_else(|| negative(Errno::INVAL).into())
+}
+
+pub(crate) fn end() -> i32 {
+    with(Thread::end)
+}
+
+pub(crate) fn abort(no_restart: bool) {
+    with(|thread| {
+        thread.abort(no_restart);
+        0
+    });
+}
+
+pub(crate) fn status() -> i32 {
+    with(|thread| match (&thread.inside, &thread.link) {
+        (Some(_), Some(link)) => match link.ask(&Request::plain(Op::Status)) {
+            Ok((reply, _)) => reply.code,
+            Err(errno) => negative(errno),
+        },
+        _ => negative(Errno::INVAL),
+    })
+}
+
+impl Thread {
+    /// Gives the retry count, or an error to be returned.
+    fn begin(&mut self, flags: i32, entry: Entry) -> Result<i32, i32> {
+        if let Some(inside) = &mut self.inside {
+            inside.depth += 1;
+            return Ok(self.losses.cast_signed());
+        }
+        if session_of_view().map_err(negative)?.is_some() {
+            // The program was started inside a transaction, and is a part of it.
+            self.nested += 1;
+            return Ok(0);
+        }
+        if flags & TX_NO_USER_ROLLBACK != 0 {
+            self.guard(flags)?;
+            self.enter(flags, entry)?;
+            return Ok(self.losses.cast_signed());
+        }
+        // A thread that goes on while another is put back would find its memory changed.
+        if !is_single_threaded().map_err(negative)? {
+            return Err(-ENOTXSUPPORT);
+        }
+        // Whatever the library needs itself is there before the checkpoint, and so after a rollback.
+        self.guard(flags)?;
+        let ask = self.ask().map_err(negative)?;
+        self.losses = 0;
+        match checkpoint::take(ask, high()).map_err(negative)? {
+            Taken::First => {}
+            Taken::Again(tries @ 0..) => self.losses = tries.cast_unsigned(),
+            Taken::Again(code) => {
+                checkpoint::release();
+                return Err(code);
+            }
+        }
+        let tries = self.losses.cast_signed();
+        self.enter(flags, entry).inspect_err(|_| checkpoint::release())?;
+        Ok(tries)
+    }
+
+    /// Has a connection, and a filter on calls that a transaction does not support, unless all are let
+    /// through.
+    fn guard(&mut self, flags: i32) -> Result<(), i32> {
+        self.link()?;
+        let task = gettid().as_raw_pid();
+        if self.guarded == task || flags & TX_LIVE_DANGEROUSLY != 0 {
+            return Ok(());
+        }
+        let _rights = Rights::all();
+        // A program that may have no filter, or has another supervisor's, cannot have calls refused.
+        guard::install(self.link()?).map_err(|_| -ENOTXSUPPORT)?;
+        self.guarded = task;
+        Ok(())
+    }
+
+    /// The pipe over which a snapshot is asked.
+    fn ask(&mut self) -> Result<[i32; 2], Errno> {
+        if self.ask.as_ref().is_none_or(|(read, write)| !(read.is_intact() && write.is_intact())) {
+            let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
+            self.ask = Some((Held::dup(read.as_fd(), high())?, Held::dup(write.as_fd(), high())?));
+        }
+        self.ask
+            .as_ref()
+            .map(|(read, write)| [read.as_raw_fd(), write.as_raw_fd()])
+            .ok_or(Errno::BADF)
+    }
+
+    /// Enters a view of a new transaction.
+    fn enter(&mut self, flags: i32, entry: Entry) -> Result<(), i32> {
+        let _rights = Rights::all();
+        let pid = getpid().as_raw_pid();
+        if self.unshared != pid {
+            sys::unshare_fs().map_err(negative)?;
+            self.unshared = pid;
+        }
+        let link = self.link()?;
+        let lenient = flags & TX_LIVE_DANGEROUSLY != 0;
+        let alone = is_single_threaded().map_err(negative)?;
+        let packed = if alone {
+            Packed::look(&[]).map_err(negative)?
+        } else {
+            if !lenient && shares_files().map_err(negative)? {
+                return Err(-ENOTXSUPPORT);
+            }
+            Packed::default()
+        };
+        if !lenient && mappings::writes_to_a_file().map_err(negative)? {
+            return Err(-ENOTXSUPPORT);
+        }
+        let mut outside = Outside::here().map_err(negative)?;
+        let (op, Place { group, sequence }) = match entry {
+            Entry::Begin => (Op::Begin, Place { group: 0, sequence: 0 }),
+            Entry::Ordered(place) => (Op::BeginOrdered, place),
+            Entry::Join(id) => (Op::Join, Place { group: id, sequence: 0 }),
+        };
+        let request = Request { op, flags: flags.cast_unsigned(), task: 0, group, sequence };
+        let (reply, namespace) = link.ask(&request).map_err(negative)?;
+        let namespace = match (reply.code, namespace) {
+            (0.., Some(namespace)) => namespace,
+            (0.., None) => return Err(negative(Errno::PROTO)),
+            (code, _) => return Err(code),
+        };
+        let entered = outside.enter(namespace.as_fd());
+        let carried = entered.and_then(|()| match alone {
+            true => packed.carry(&reply.mounts, lenient),
+            false => Ok(Ok(Luggage::default())),
+        });
+        let luggage = match carried {
+            Ok(Ok(luggage)) => luggage,
+            failed => {
+                if entered.is_ok() {
+                    outside.leave(Where::AsBefore);
+                }
+                let _ = link.ask(&Request { flags: 1, ..Request::plain(Op::Abort) });
+                return Err(match failed {
+                    Ok(Err(Unsupported(_))) => -ENOTXSUPPORT,
+                    Err(errno) => negative(errno),
+                    Ok(Ok(_)) => 0,
+                });
+            }
+        };
+        VIEWS.lock().unwrap_or_else(PoisonError::into_inner).extend(&reply.mounts);
+        let (id, mounts) = (reply.transaction, reply.mounts);
+        self.inside = Some(Inside { id, flags, pid, depth: 0, mounts, outside, luggage });
+        Ok(())
+    }
+
+    /// What is blocked once the library is done: `mask` is what the program had blocked.
+    fn settle_signals(&mut self, mask: &mut Mask) {
+        let defers = self.inside.as_ref().is_some_and(|i| i.flags & TX_DEFER_SIGNALS != 0);
+        match (&self.deferring, defers) {
+            (None, true) => {
+                self.deferring = Some(*mask);
+                *mask = Mask::all();
+            }
+            (Some(before), false) => {
+                *mask = *before;
+                self.deferring = None;
+            }
+            _ => {}
+        }
+    }
+
+    fn link(&mut self) -> Result<&Link, i32> {
+        if self.link.as_ref().is_none_or(|link| !link.is_ours()) {
+            self.link = Some(Link::open().map_err(negative)?);
+        }
+        self.link.as_ref().ok_or_else(|| negative(Errno::NOTCONN))
+    }
+
+    fn end(&mut self) -> i32 {
+        let Some(inside) = &mut self.inside else {
+            let Some(left) = self.nested.checked_sub(1) else { return negative(Errno::INVAL) };
+            self.nested = left;
+            return 0;
+        };
+        if inside.depth > 0 {
+            inside.depth -= 1;
+            return 0;
+        }
+        let _rights = Rights::all();
+        if inside.pid != getpid().as_raw_pid() {
+            return self.part();
+        }
+        let Some((flags, departure, place)) = self.leave() else { return negative(Errno::INVAL) };
+        let rolls_back = flags & TX_NO_USER_ROLLBACK == 0;
+        let departure = match departure {
+            Ok(departure) => departure,
+            Err(errno) => {
+                self.tell_abort(false);
+                if rolls_back {
+                    checkpoint::release();
+                }
+                return negative(errno);
+            }
+        };
+        let kept = u32::from(departure.keeps_something());
+        let asked =
+            self.link().map(|link| link.ask(&Request { flags: kept, ..Request::plain(Op::End) }));
+        let code = match asked {
+            Ok(Ok((reply, _))) => reply.code,
+            Ok(Err(errno)) => negative(errno),
+            Err(code) => code,
+        };
+        if code == 0 {
+            departure.arrive();
+            if let Where::At(path) = place {
+                place::go_to(&path);
+            }
+            self.losses = 0;
+            if rolls_back {
+                checkpoint::release();
+            }
+            return 0;
+        }
+        if code != negative(Errno::AGAIN) || flags & TX_NO_AUTO_RETRY != 0 {
+            departure.retreat();
+            self.losses = 0;
+            if rolls_back {
+                checkpoint::release();
+            }
+            let lost = code == negative(Errno::AGAIN);
+            return if lost { negative(Errno::CANCELED) } else { code };
+        }
+        if rolls_back {
+            checkpoint::rollback(next_try(self.losses));
+        }
+        departure.retreat();
+        self.lost()
+    }
+
+    /// The end of a child that was forked inside: from here on it is free. The transaction goes on, so what
+    /// it has open in the view stays what it is; what was open before is the child's again.
+    fn part(&mut self) -> i32 {
+        let Some((_, departure, _)) = self.leave() else { return negative(Errno::INVAL) };
+        self.losses = 0;
+        match departure {
+            Ok(departure) => {
+                departure.part();
+                0
+            }
+            Err(errno) => negative(errno),
+        }
+    }
+
+    /// What the program is told of a lost conflict.
+    fn lost(&mut self) -> i32 {
+        match next_try(self.losses) {
+            tries @ 0.. => {
+                self.losses = tries.cast_unsigned();
+                negative(Errno::AGAIN)
+            }
+            code => {
+                self.losses = 0;
+                code
+            }
+        }
+    }
+
+    fn abort(&mut self, no_restart: bool) {
+        let Some(inside) = &self.inside else {
+            if self.nested > 0 {
+                self.abort_from_within(no_restart);
+            }
+            return;
+        };
+        if inside.pid != getpid().as_raw_pid() {
+            return self.abort_from_within(no_restart);
+        }
+        let _rights = Rights::all();
+        let Some((flags, departure, _)) = self.leave() else { return };
+        let no_restart = no_restart || flags & TX_NO_AUTO_RETRY != 0;
+        self.tell_abort(no_restart);
+        if flags & TX_NO_USER_ROLLBACK == 0 {
+            let code = negative(Errno::CANCELED);
+            checkpoint::rollback(if no_restart { code } else { next_try(self.losses) });
+        }
+        match departure {
+            Ok(departure) => departure.retreat(),
+            Err(errno) => eprintln!("libtxos: cannot look at the open descriptors: {errno}"),
+        }
+        self.losses = if no_restart { 0 } else { self.losses + 1 };
+    }
+
+    /// The abort of a process that was born inside: it ends with the transaction.
+    fn abort_from_within(&mut self, no_restart: bool) {
+        self.tell_abort(no_restart);
+        // Killed by the session already, unless that is gone: then nothing was ever committed.
+        guard::kill_this_process();
+    }
+
+    fn tell_abort(&mut self, no_restart: bool) {
+        let request = Request { flags: u32::from(no_restart), ..Request::plain(Op::Abort) };
+        if let Ok(link) = self.link() {
+            // A session that is gone has aborted everything.
+            let _ = link.ask(&request);
+        }
+    }
+
+    /// Leaves the view. Gives the flags, what refers to the view, and where the thread was in it.
+    ///
+    /// A thread that gave up for good the right to leave ends with its process, and the transaction with it:
+    /// it must not go on in a view that nobody sees and that will never commit.
+    fn leave(&mut self) -> Option<(i32, Result<Departure, Errno>, Where)> {
+        let Inside { flags, mounts, outside, luggage, .. } = self.inside.take()?;
+        let own = self.link.as_ref().map_or(-1, Link::number);
+        let place = working_directory();
+        let departure = Departure::look(luggage, own, &mounts);
+        VIEWS.lock().unwrap_or_else(PoisonError::into_inner).retain(|id| !mounts.contains(id));
+        outside.leave(Where::AsBefore);
+        let departure = departure.map_err(|(errno, mut luggage)| {
+            luggage.restore();
+            errno
+        });
+        Some((flags, departure, place))
+    }
+}
+
+impl Drop for Thread {
+    /// The thread ends: that counts as the end of its transaction.
+    fn drop(&mut self) {
+        if let Some(inside) = &mut self.inside {
+            if inside.pid != getpid().as_raw_pid() {
+                return;
+            }
+            inside.depth = 0;
+            self.end();
+        }
+    }
+}
+
+/// What a beginning gives after so many losses and one more: the number of tries, or `-EBUSY` when they
+/// are too many.
+fn next_try(losses: u32) -> i32 {
+    match losses.checked_add(1).filter(|tries| *tries <= LIMIT.load(Ordering::Relaxed)) {
+        Some(tries) => tries.cast_signed(),
+        None => negative(Errno::BUSY),
+    }
+}
+
+/// Whether a file is open that threads outside use too. What others open and close meanwhile does not count.
+fn shares_files() -> Result<bool, Errno> {
+    let open = Packed::look(&VIEWS.lock().unwrap_or_else(PoisonError::into_inner))?;
+    Ok(open.has_files() && open.stays_open()?)
+}

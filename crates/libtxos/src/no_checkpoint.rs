@@ -1,0 +1,25 @@
+//! Where the program's own state cannot be rolled back: transactions with `TX_NO_USER_ROLLBACK` only.
+
+use rustix::io::Errno;
+
+/// See the module for x86-64.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// See there.
+    First,
+    /// See there.
+    Again(i32),
+}
+
+/// Always fails: registers are saved on x86-64 only.
+pub(crate) fn take(_ask: [i32; 2], _high: i32) -> Result<Taken, Errno> {
+    Err(Errno::from_raw_os_error(crate::ENOTXSUPPORT))
+}
+
+/// There is nothing to release.
+pub(crate) fn release() {}
+
+/// Never called, since nothing is ever taken.
+pub(crate) fn rollback(_value: i32) -> ! {
+    std::process::abort()
+}
