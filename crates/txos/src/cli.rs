@@ -5,7 +5,8 @@ use std::{path::PathBuf, time::Duration};
 use clap::{Parser, Subcommand};
 
 use crate::verbs::{
-    abort, commit, completions, diff, doctor, enter, log, ps, recover, run, show, syscalls,
+    abort, commit, completions, contention, diff, doctor, domain, enter, exec, log, policy, ps,
+    recover, run, session, show, stats, syscalls, watchdog, why,
 };
 
 /// System transactions for stock Linux: any command, unmodified, as one ACID transaction.
@@ -37,16 +38,32 @@ pub enum Verb {
     Ps(ps::Args),
     /// List the transactions that have ended
     Log(log::Args),
+    /// Say why a transaction lost the last time: which object, which facet, and to whom
+    Why(why::Args),
+    /// Show what was counted: conflicts, waits, pauses
+    Stats(stats::Args),
+    /// Show or set by what the winner of a conflict is chosen
+    Policy(policy::Args),
     /// Finish or discard what a crash left, and say what was done
     Recover(recover::Args),
+    /// Manage domains: which processes stand still while a transaction commits
+    Domain(domain::Args),
     /// Say what this machine grants and what isolation follows
     Doctor(doctor::Args),
     /// Say what becomes of each system call inside a transaction
     Syscalls(syscalls::Args),
     /// Print a completion script for a shell
     Completions(completions::Args),
+    /// Run a program that begins transactions itself (sys_xbegin), with a session for it
+    Exec(exec::Args),
+    #[command(name = "__manager", hide = true)]
+    Manager(contention::Args),
     #[command(name = "__enter", hide = true)]
     Enter(enter::Args),
+    #[command(name = "__watchdog", hide = true)]
+    Watchdog(watchdog::Args),
+    #[command(name = "__session", hide = true)]
+    Session(session::Args),
 }
 
 /// Parses a length of time: a number with an optional unit `ms`, `s`, `m` or `h` (seconds if none).

@@ -4,7 +4,9 @@
 //! is decided in `exit`.
 
 mod cli;
+mod contention;
 mod exit;
+mod inherited;
 mod manager;
 mod state;
 mod text;
@@ -20,6 +22,7 @@ use clap::Parser;
 use crate::{cli::Cli, exit::Exit};
 
 fn main() -> ExitCode {
+    txos_view::keep_children();
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let (called_as, rest) =
         arguments.split_first().map_or((OsStr::new(""), &[][..]), |(a, r)| (a.as_os_str(), r));
@@ -37,7 +40,7 @@ fn main() -> ExitCode {
     match verbs::dispatch(cli.verb) {
         Ok(exit) => exit.into(),
         Err(error) => {
-            eprintln!("txos: {error:#}");
+            text::say(format!("{error:#}"));
             Exit::of_error(&error).into()
         }
     }

@@ -31,6 +31,11 @@ pub fn count(number: u64, noun: &str) -> String {
     format!("{number} {noun}{plural}")
 }
 
+/// A number of processes.
+pub fn processes(number: usize) -> String {
+    if number == 1 { "1 process".to_owned() } else { format!("{number} processes") }
+}
+
 /// A size for people: three figures and a binary unit.
 pub fn size(bytes: u64) -> String {
     let units = ["bytes", "KiB", "MiB", "GiB", "TiB"];
@@ -56,6 +61,15 @@ pub fn printable(text: &str) -> String {
         .collect()
 }
 
+/// The beginning of a command line, for messages that name it beside other things.
+pub fn shortened(command: &str) -> String {
+    const ENOUGH: usize = 200;
+    match command.char_indices().nth(ENOUGH) {
+        Some((end, _)) => format!("{}…", &command[..end]),
+        None => command.to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -66,6 +80,12 @@ mod tests {
         assert_eq!(size(1536), "1.5 KiB");
         assert_eq!(count(1, "file"), "1 file");
         assert_eq!(count(2, "file"), "2 files");
+    }
+
+    #[test]
+    fn long_commands_are_shortened_between_characters() {
+        assert_eq!(shortened("äöü"), "äöü");
+        assert_eq!(shortened(&"ä".repeat(201)), format!("{}…", "ä".repeat(200)));
     }
 
     #[test]

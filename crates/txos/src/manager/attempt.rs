@@ -3,12 +3,15 @@
 use std::{
     fs::File,
     io::{Seek, Write},
-    os::fd::{AsFd, AsRawFd, OwnedFd},
+    os::{
+        fd::{AsFd, AsRawFd, OwnedFd},
+        unix::process::CommandExt,
+    },
     process::{Child, Command},
     rc::Rc,
     sync::{
-        Arc,
-        mpsc::{Receiver, RecvTimeoutError, Sender},
+        Arc, Mutex, PoisonError,
+        mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     },
     thread,
     time::{Duration, Instant},
@@ -19,23 +22,25 @@ use rustix::{
     fs::{MemfdFlags, memfd_create},
     io::{FdFlags, fcntl_setfd},
 };
-use txos_capture::{Capture, CaptureSpec, Captured};
+use txos_capture::{Capture, CaptureSpec, Captured, serve_log};
 use txos_core::Conflict;
 use txos_effects::{
-    Policy,
+    Policy, ipc,
     streams::Streams,
-    supervisor::{EffectsReport, Hooks, Locks, Supervisor},
+    supervisor::{EffectsReport, Gateway, Hooks, Locks, Numbers, Signals, Supervisor, Tapes},
     syslog::Messages,
 };
 use txos_view::{Channel, DeviceGuard, FromView, ToView, ViewSpec};
 
 use super::{
     Linger,
+    beside::Beside,
     cap::Caps,
     limits::{Limits, Watch},
     services::Plants,
 };
 use crate::{
+    contention::{self, Link, Lost, Verdict},
     text::{printable, say},
     verbs::enter::Enter,
 };
@@ -54,6 +59,8 @@ pub enum Event {
     Doomed(u32, Conflict),
     /// A call was made that the policy does not bear.
     Unsupported(u32, String),
+    /// The contention manager has decided something.
+    Verdict(u32, Verdict),
 }
 
 /// Why an attempt ended.
@@ -75,6 +82,8 @@ pub enum Cause {
     Doomed(Conflict),
     /// Processes outlived the command.
     Lingering(Vec<String>),
+    /// Another transaction won a conflict.
+    Lost(Lost),
 }
 
 /// What an attempt leaves.
@@ -86,6 +95,10 @@ pub struct Ended {
     pub captured: Option<Captured>,
     /// What it did beside its view.
     pub effects: EffectsReport,
+    /// Objects of communication that it left, to be made after the commit.
+    pub left: Vec<ipc::Object>,
+    /// Signals to processes outside, to be sent after the commit.
+    pub signals: Signals,
 }
 
 /// What one attempt needs.
@@ -110,6 +123,12 @@ pub struct Attempt<'a> {
     pub linger: Linger,
     /// The locks that its members take, held outside until the transaction ends.
     pub locks: Locks,
+    /// What came over the network, recorded for the next attempt.
+    pub tapes: Tapes,
+    /// Everybody else.
+    pub beside: &'a Beside,
+    /// The connection to the contention manager.
+    pub link: &'a Link,
     /// Where all events come together.
     pub sender: &'a Sender<Event>,
     /// See `sender`.
@@ -123,8 +142,13 @@ struct Running {
     capture: Option<Capture>,
     supervisor: Option<Supervisor>,
     messages: Option<Messages>,
-    left: Vec<String>,
+    left: ipc::Left,
+    signals: Signals,
+    numbers: Option<Sender<Option<u32>>>,
+    gateway: Gateway,
     caps: Rc<Caps>,
+    /// Whether the view is there, and all that was planted in it is known.
+    began: bool,
     _guard: Option<DeviceGuard>,
 }
 
@@ -138,29 +162,38 @@ impl Attempt<'_> {
     pub fn run(mut self) -> Result<Ended> {
         let mut running = self.start()?;
         let watched = self.watch(&mut running);
+        // A process that waits for an answer of the capture can't be killed.
+        self.link.holds().stop();
         // The death of `__enter` is the death of init, and so of every process of the view.
         let _ = running.child.kill();
         let reaped = running.child.wait();
         let mut effects = running.supervisor.take().map(Supervisor::finish).unwrap_or_default();
         effects.messages = running.messages.take().map(Messages::finish).unwrap_or_default();
-        effects.left = std::mem::take(&mut running.left);
+        let left = std::mem::take(&mut running.left);
+        effects.left = left.gone;
+        self.beside.detach();
         let captured = running.capture.take().map(Capture::stop);
         let cause = watched?;
         reaped.context("cannot wait for the view to end")?;
         let captured = captured.transpose()?;
-        Ok(Ended { cause, captured, effects })
+        Ok(Ended { cause, captured, effects, left: left.objects, signals: running.signals })
     }
 
     fn start(&mut self) -> Result<Running> {
         let guard = self
             .view
             .devices_guarded
-            .then(|| DeviceGuard::new(&format!("txos-{}", std::process::id())))
+            .then(|| DeviceGuard::new(&format!("txos-{}", std::process::id()), &self.view.live))
             .flatten();
         self.view.devices_guarded = guard.is_some();
         let caps = Caps::new(self.limits, &format!("txos-{}", std::process::id()));
-        let fds = self.streams.attempt()?;
+        let guarded = guard.iter().map(|guard| guard.path().to_owned());
+        self.view.groups = guarded.chain(caps.paths()).collect();
+        let mut fds = self.streams.attempt()?;
+        // The child inherits them; they are closed here when it is started.
+        let _others = std::mem::take(&mut fds.others);
         let ([stdin, stdout, stderr], plan) = fds.into_stdio();
+        self.view.pass_fds = plan.numbers().collect();
         self.view.terminal = plan.on_terminal;
         let enter = Enter { view: self.view.clone(), policy: self.policy.clone(), streams: plan };
         let spec = spec_file(&enter)?;
@@ -175,12 +208,10 @@ impl Attempt<'_> {
             .stdin(stdin)
             .stdout(stdout)
             .stderr(stderr)
+            // What the outer terminal's keys send is for the manager, which decides what ends.
+            .process_group(0)
             .spawn()
             .with_context(|| format!("cannot start {}", self.view.program.display()))?;
-        if let Some(guard) = &guard {
-            guard.add(child.id()).context("cannot guard the devices of the view")?;
-        }
-        caps.add(child.id()).context("cannot limit the processes of the view")?;
         let channel = Arc::new(ours);
         listen(Arc::clone(&channel), self.number, self.sender.clone())?;
         Ok(Running {
@@ -189,8 +220,12 @@ impl Attempt<'_> {
             capture: None,
             supervisor: None,
             messages: None,
-            left: Vec::new(),
+            left: ipc::Left::default(),
+            signals: Signals::default(),
+            numbers: None,
+            gateway: Gateway::default(),
             caps: Rc::new(caps),
+            began: false,
             _guard: guard,
         })
     }
@@ -207,11 +242,13 @@ impl Attempt<'_> {
             Rc::clone(&running.caps),
         );
         loop {
-            let event = match self.next_event(usage.next_look()) {
+            let look = [usage.next_look(), self.beside.next_look()].into_iter().flatten().min();
+            let event = match self.next_event(look) {
                 Wait::Event(event) => event,
                 Wait::Deadline(limit) => return Ok(Cause::Timeout(limit)),
                 Wait::Look => {
-                    if let Some(reason) = usage.exceeded() {
+                    self.beside.look();
+                    if let Some(reason) = usage.exceeded(running.began.then_some(&*self.plants)) {
                         return Ok(Cause::TooMuch(reason));
                     }
                     continue;
@@ -222,6 +259,11 @@ impl Attempt<'_> {
                 Event::Doomed(number, conflict) if number == self.number => {
                     return Ok(Cause::Doomed(conflict));
                 }
+                Event::Verdict(number, verdict) if number == self.number => match verdict {
+                    Verdict::Lost(lost) => return Ok(Cause::Lost(lost)),
+                    Verdict::Gone => bail!(contention::GONE),
+                    Verdict::Waits(_) | Verdict::Granted => {}
+                },
                 Event::Unsupported(number, call) if number == self.number => {
                     return Ok(Cause::Unsupported(call));
                 }
@@ -233,7 +275,8 @@ impl Attempt<'_> {
                     FromView::Failed { message } => bail!("{message}"),
                     FromView::Exited { status: ended } => status = Some(ended),
                     FromView::Ended => {
-                        if let Some(reason) = usage.exceeded() {
+                        if let Some(reason) = usage.exceeded(running.began.then_some(&*self.plants))
+                        {
                             return Ok(Cause::TooMuch(reason));
                         }
                         return match (exec_failed, status) {
@@ -266,34 +309,57 @@ impl Attempt<'_> {
             FromView::Capture => {
                 let mut spec = std::mem::take(&mut self.capture);
                 let (number, sender) = (self.number, self.sender.clone());
+                spec.holds = self.link.holds();
                 spec.on_doom = Some(Arc::new(move |conflict: &Conflict| {
                     let _ = sender.send(Event::Doomed(number, conflict.clone()));
                 }));
-                running.capture = Some(Capture::start(fd()?, spec)?);
+                let capture = Capture::start(fd()?, spec)?;
+                self.beside.attach(capture.judge(), self.number, self.sender.clone());
+                running.capture = Some(capture);
             }
             FromView::Ready => {
                 let links = self.view.requests.with_file_name("plants");
                 *self.plants = Plants::watch(&self.view.plants, &self.view.layers, links)?;
+                running.began = true;
+                // The manager's answer came while the view was made, as a rule.
+                self.link.wait_for_first_start()?;
                 if let Some(capture) = &running.capture {
                     capture.begin_recording();
                 }
                 running.channel.send(&ToView::Go, None)?;
             }
             FromView::Terminal => self.streams.adopt_terminal(fd()?)?,
+            FromView::File { number } => self.streams.adopt_file(*number, fd()?),
             FromView::Stdin => self.streams.adopt_stdin(fd()?),
             FromView::Log => running.messages = Some(Messages::take(fd()?)?),
-            FromView::Left { names } => running.left.clone_from(names),
+            FromView::Left => {
+                running.left = serde_json::from_reader(File::from(fd()?))
+                    .context("cannot understand what the processes left")?;
+            }
+            FromView::ExemptLog { index } => {
+                let log = self.view.logs.get(*index).context("the view has no such log")?;
+                serve_log(fd()?, log).with_context(|| format!("--exempt-log {}", log.display()))?;
+            }
+            FromView::Gateway => running.gateway.add(fd()?)?,
             FromView::Listener => {
-                let hooks = self.hooks();
+                let hooks = self.hooks(running);
                 let policy = self.policy.clone();
                 running.supervisor = Some(Supervisor::start(fd()?, policy, hooks, 2)?);
+                // The command's process has its session and terminal before its filter.
+                self.streams.show_terminal()?;
+            }
+            FromView::Numbers { used_up_to } => {
+                // Whoever asked may have given up.
+                let _ = running.numbers.as_ref().map(|asked| asked.send(*used_up_to));
             }
             other => bail!("unexpected message of the view: {other:?}"),
         }
         Ok(())
     }
 
-    fn hooks(&self) -> Hooks {
+    fn hooks(&self, running: &mut Running) -> Hooks {
+        let (answer, answers) = channel();
+        running.numbers = Some(answer);
         let (number, sender) = (self.number, self.sender.clone());
         Hooks {
             notice: Box::new(|notice| say(printable(&notice.to_string()))),
@@ -301,6 +367,10 @@ impl Attempt<'_> {
                 let _ = sender.send(Event::Unsupported(number, refusal.to_string()));
             }),
             locks: self.locks.clone(),
+            signals: running.signals.clone(),
+            numbers: numbers(Arc::clone(&running.channel), answers),
+            gateway: std::mem::take(&mut running.gateway),
+            tapes: self.tapes.clone(),
         }
     }
 
@@ -352,6 +422,23 @@ enum Wait {
     Event(Event),
     Deadline(Duration),
     Look,
+}
+
+/// How the supervisor learns which process numbers the view has used: init is asked, and its answer
+/// comes by way of the events.
+fn numbers(view: Arc<Channel>, answers: Receiver<Option<u32>>) -> Numbers {
+    const PATIENCE: Duration = Duration::from_secs(5);
+    let answers = Mutex::new(Some(answers));
+    Box::new(move || {
+        let mut answers = answers.lock().unwrap_or_else(PoisonError::into_inner);
+        view.send(&ToView::Numbers, None).ok()?;
+        let answer = answers.as_ref()?.recv_timeout(PATIENCE);
+        if answer.is_err() {
+            // An answer that comes late must not be taken for that to a later question.
+            *answers = None;
+        }
+        answer.ok()?
+    })
 }
 
 /// The specification in a file that only the child has.

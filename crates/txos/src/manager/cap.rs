@@ -44,15 +44,9 @@ impl Caps {
         Caps { processes, memory }
     }
 
-    /// Moves the process `pid`, and all that it will start, into the groups.
-    ///
-    /// # Errors
-    /// What the kernel says to the write.
-    pub fn add(&self, pid: u32) -> std::io::Result<()> {
-        [&self.processes, &self.memory]
-            .into_iter()
-            .flatten()
-            .try_for_each(|group| fs::write(group.join("cgroup.procs"), pid.to_string()))
+    /// The groups' directories; see [`txos_view::ViewSpec::groups`].
+    pub fn paths(&self) -> impl Iterator<Item = PathBuf> {
+        [&self.processes, &self.memory].into_iter().flatten().cloned()
     }
 
     /// Whether the cap of processes, and that of memory, was hit.

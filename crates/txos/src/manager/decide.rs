@@ -1,34 +1,48 @@
 //! After the command ended well: what it changed is committed, kept, shown, or dropped.
 
-use std::{io::IsTerminal, path::PathBuf, rc::Rc, time::Instant};
+use std::{
+    io::IsTerminal,
+    path::PathBuf,
+    rc::Rc,
+    sync::mpsc::RecvTimeoutError,
+    time::{Duration, Instant},
+};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail, ensure};
 use rustix::termios::isatty;
 use txos_capture::{Captured, ValidateOptions, WHITEOUT_STAND_IN, validate};
-use txos_core::{Conflict, Workset};
+use txos_core::{Conflict, Workset, contention::Written};
 use txos_effects::{
+    ipc,
     services::{ServiceOutcome, read_requests, run_deferred},
     streams::Outcome as StreamsOutcome,
     syslog,
 };
 use txos_host::Tree;
 use txos_store::{
-    Committed, Delta, ExtractOptions, Kept, NoDomain, Phase, Prepared, StateDir, StoreError,
+    ChangeKind, Committed, Delta, ExtractOptions, Kept, Phase, Prepared, StateDir, StoreError,
     names::shown,
 };
 
 use super::{
     Finish, Report,
+    answer::Answer,
+    attempt::Event,
+    lock_and_recover,
     report::{print_changes, summary},
     transaction::{Next, Transaction},
 };
 use crate::{
+    contention::{self, Outcome, Verdict},
     exit::Exit,
     text::{count, printable, say},
 };
 
 /// So many conflicts are enough to know.
 const CONFLICTS: usize = 100;
+
+/// How often a review looks for signals and at the time while it waits for an answer.
+const ANSWER_TICK: Duration = Duration::from_millis(50);
 
 impl Transaction {
     /// Decides what becomes of an attempt whose command ended well.
@@ -42,12 +56,16 @@ impl Transaction {
         };
         self.report.time("extract", begin.elapsed());
         self.report.changes.clone_from(&delta.changes);
-        self.report.notes.clone_from(&delta.notes);
+        self.report.notes.clear();
         if let Some(next) = self.too_much() {
             return Ok(next);
         }
+        if self.options.finish != Finish::Commit {
+            self.note_what_waits()?;
+        }
         match self.options.finish {
             Finish::DryRun => {
+                self.over(Outcome::Kept, Vec::new());
                 self.show_changes();
                 self.streams.finish(StreamsOutcome::Commit);
                 self.report.outcome = "dry-run".to_owned();
@@ -61,9 +79,8 @@ impl Transaction {
                 let streams = self.streams.finish(StreamsOutcome::Commit);
                 self.report.stream_errors.extend(streams.errors);
                 self.show_changes();
-                if !confirm()? {
-                    let reason = "the review said no".to_owned();
-                    return Ok(Next::End(self.abort(Exit::Success, reason)));
+                if let Some(exit) = self.review()? {
+                    return Ok(Next::End(exit));
                 }
             }
             Finish::Commit => {}
@@ -82,15 +99,46 @@ impl Transaction {
         Delta::extract(&dir.meta.layers, &self.tree, captured, &options)
     }
 
-    /// The limits again, now that all is known.
+    /// Notes what a commit does beside the changes: it is to be seen before the decision.
+    fn note_what_waits(&mut self) -> Result<()> {
+        let requests = self.dir().path().join("requests");
+        let (requests, _) =
+            read_requests(&requests).context("cannot read the recorded service requests")?;
+        let requests = requests.iter().map(|request| {
+            let words = format!("{} {}", request.action, request.operands.join(" "));
+            format!("a commit makes the service request: {}", words.trim_end())
+        });
+        self.report.notes.extend(requests);
+        if self.options.finish == Finish::Keep
+            || (self.options.finish == Finish::Review && !on_terminal())
+        {
+            // Only a commit at once does the rest, which is noted where it is kept.
+            return Ok(());
+        }
+        let objects = self.left.iter().map(|object| format!("a commit makes {object}"));
+        self.report.notes.extend(objects);
+        let signals = self.report.effects.signals.iter();
+        let signals = signals.map(|signal| format!("a commit sends {signal}")).collect::<Vec<_>>();
+        self.report.notes.extend(signals);
+        Ok(())
+    }
+
+    /// The limit of objects again, now that all changes are known: directories, too. The space that
+    /// they take was counted when the last process had ended.
     fn too_much(&mut self) -> Option<Next> {
-        let written = self.report.changes.iter().filter_map(|change| change.size_after).sum();
         let objects = self.report.changes.len() as u64;
-        let reason = self.options.limits.of_written(written, objects)?;
+        let reason = self.options.limits.of_written(0, objects)?;
         Some(Next::End(self.abort(Exit::Failure, reason)))
     }
 
     fn commit(&mut self, delta: Delta, captured: &Captured) -> Result<Next> {
+        if let Some(object) = ipc::in_the_way(&self.left).first() {
+            let reason = format!(
+                "{object}: one is there outside, which the transaction did not see; remove it \
+                 (ipcrm(1)), or have the command remove its own"
+            );
+            return Ok(Next::End(self.abort(Exit::Failure, reason)));
+        }
         let requests = self.dir().path().join("requests");
         let (requests, skipped) =
             read_requests(&requests).context("cannot read the recorded service requests")?;
@@ -103,14 +151,51 @@ impl Transaction {
         let begin = Instant::now();
         let delta_is_empty = delta.is_empty();
         let (state, dir) = (Rc::clone(&self.state), self.take_dir());
+        self.beside.give_back(self.report.changes.iter().map(|change| match &change.kind {
+            ChangeKind::Renamed { from } => from.as_path(),
+            _ => change.path.as_path(),
+        }));
         let mut prepared = match Prepared::stage(&state, dir, delta) {
             Ok(prepared) => prepared,
             Err(StoreError::Conflict(conflicts)) => return Ok(Next::Retry(conflicts)),
             Err(error) => return Err(error.into()),
         };
         self.report.time("stage", begin.elapsed());
+        // Who writes nothing meets nobody; what it has read is validated below.
+        if !delta_is_empty {
+            let begin = Instant::now();
+            let turn = prepared.written().map_err(anyhow::Error::from);
+            match turn.and_then(|written| self.turn(&written, captured)) {
+                Ok(None) => {}
+                Ok(Some(next)) => {
+                    prepared.abort()?;
+                    return Ok(next);
+                }
+                Err(error) => {
+                    prepared.abort()?;
+                    return Err(error);
+                }
+            }
+            self.report.time("turn", begin.elapsed());
+        }
         let begin = Instant::now();
         let interrupts = self.interrupts.clone();
+        let cancelled = || interrupts.pending().is_some();
+        let mut lock = match lock_and_recover(&state, &self.options.command_line(), &cancelled) {
+            Ok(lock) => lock,
+            Err(error) => {
+                prepared.abort()?;
+                return Err(error);
+            }
+        };
+        lock.set_transaction(Some(self.report.id))?;
+        let mut pausing = match self.beside.pausing() {
+            Ok(pausing) => pausing,
+            Err(error) => {
+                prepared.abort()?;
+                return Err(error);
+            }
+        };
         let mut interrupted = false;
         let mut validated = Ok(());
         let mut validate = |phase: Phase| -> Result<(), Vec<Conflict>> {
@@ -119,10 +204,10 @@ impl Transaction {
                 return Err(Vec::new());
             }
             // Without a domain nothing is paused, and an early look would only look twice.
-            if phase == Phase::Early && !delta_is_empty {
+            if phase == Phase::Early && !delta_is_empty && !self.beside.pauses() {
                 return Ok(());
             }
-            match validate_workset(&self.state, &captured.workset) {
+            match self.beside.validate(phase, &self.state, &captured.workset) {
                 Ok(conflicts) if conflicts.is_empty() => Ok(()),
                 Ok(conflicts) => Err(conflicts),
                 Err(error) => {
@@ -131,11 +216,24 @@ impl Transaction {
                 }
             }
         };
-        let result =
-            prepared.commit(&self.lock, &mut validate, &mut NoDomain, self.options.durable);
+        let durable = self.options.durable;
+        let mut result = prepared.commit(&lock, &mut validate, &mut pausing, durable);
+        // Nothing was done; the machine may be less busy the next time.
+        while matches!(result, Err(StoreError::Domain(_))) && pausing.may_try_again() {
+            result = prepared.commit(&lock, &mut validate, &mut pausing, durable);
+        }
+        drop(lock);
+        self.beside.committed();
+        let stood = pausing.stood();
+        drop(pausing);
+        self.spent.paused = stood;
+        if let Some(stood) = stood {
+            self.report.time("pause", stood);
+        }
         self.report.time("commit", begin.elapsed());
         match result {
             Ok(committed) => {
+                self.over(Outcome::Committed, Vec::new());
                 self.committed(&committed, run_deferred(&requests));
                 Ok(Next::End(Exit::Success))
             }
@@ -149,10 +247,56 @@ impl Transaction {
                 Ok(Next::Retry(conflicts))
             }
             Err(error) => {
-                if !matches!(error, StoreError::Unfinished { .. }) {
+                // Recovery needs what is staged, where there is or may be a commit record.
+                let (StoreError::Unfinished { .. } | StoreError::Undecided { .. }) = error else {
                     prepared.abort()?;
-                }
+                    return Err(error.into());
+                };
                 Err(error.into())
+            }
+        }
+    }
+
+    /// Waits until it is this transaction's turn to validate and apply; what happens instead if it
+    /// is not going to be.
+    fn turn(&mut self, written: &Written, captured: &Captured) -> Result<Option<Next>> {
+        const LONG: Duration = Duration::from_millis(500);
+        let (began, attempt) = (Instant::now(), self.report.attempts.saturating_sub(1));
+        self.link.ready(written, captured.workset.len())?;
+        let (mut rival, mut said) = (None, None);
+        let mut waiting: Option<Instant> = None;
+        loop {
+            if let Some(signal) = self.interrupts.pending() {
+                return Ok(Some(Next::End(self.abort_for_signal(signal))));
+            }
+            if let Some(limit) = self.options.timeout.filter(|limit| self.began.elapsed() > *limit)
+            {
+                return Ok(Some(Next::End(self.abort_for_time(limit))));
+            }
+            let event = self.events.recv_timeout(Duration::from_millis(50));
+            self.spent.waited = waiting.map(|since| since.elapsed()).unwrap_or_default();
+            match event {
+                Ok(Event::Verdict(number, verdict)) if number == attempt => match verdict {
+                    Verdict::Granted => return Ok(None),
+                    Verdict::Waits(winner) => {
+                        waiting.get_or_insert_with(Instant::now);
+                        rival = Some(winner);
+                    }
+                    Verdict::Lost(lost) => return Ok(Some(Next::Lost(lost))),
+                    Verdict::Gone => bail!(contention::GONE),
+                },
+                Ok(_) | Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => bail!(contention::GONE),
+            }
+            ensure!(
+                rival.is_some() || began.elapsed() < contention::PATIENCE,
+                "the contention manager does not answer"
+            );
+            if began.elapsed() > LONG && said != rival && !self.options.quiet {
+                if let Some(rival) = &rival {
+                    say(format!("ready, and waiting for {rival}"));
+                }
+                said.clone_from(&rival);
             }
         }
     }
@@ -175,6 +319,15 @@ impl Transaction {
             say(format!("committed, but not cleaned up: {reason} (`txos recover` does it)"));
         }
         syslog::deliver(&self.report.effects.messages);
+        for line in self.signals.send() {
+            say(printable(&line));
+            self.report.notes.push(line);
+        }
+        for line in ipc::publish(&self.left) {
+            say(printable(&line));
+            self.report.notes.push(line);
+        }
+        self.report.effects.published = self.left.iter().map(ToString::to_string).collect();
         if !self.report.effects.left.is_empty() {
             let left = printable(&self.report.effects.left.join(", "));
             let line = format!("gone with the transaction, since it cannot be published: {left}");
@@ -190,7 +343,16 @@ impl Transaction {
     }
 
     fn keep(&mut self, delta: Delta, captured: &Captured) -> Result<Next> {
+        self.over(Outcome::Kept, Vec::new());
         let id = self.report.id;
+        for object in &self.left {
+            let line = format!("{object} is not kept: only a commit at once makes it outside");
+            self.report.notes.push(line);
+        }
+        for signal in &self.report.effects.signals {
+            let line = format!("{signal} is not kept: only a commit at once sends it");
+            self.report.notes.push(line);
+        }
         self.report.outcome = "kept".to_owned();
         self.report.text = delta.unified(&self.tree);
         let report = serde_json::to_vec(&self.report)?;
@@ -204,6 +366,27 @@ impl Transaction {
             self.summary()
         ));
         Ok(Next::End(Exit::Success))
+    }
+
+    /// Asks on the terminal; the exit where the answer is anything but a clear yes, or a signal or
+    /// the time limit comes before it.
+    fn review(&mut self) -> Result<Option<Exit>> {
+        eprint!("txos: commit these changes? [y/N] ");
+        let mut answer = Answer::default();
+        loop {
+            let read = answer.read(ANSWER_TICK).context("cannot read the answer")?;
+            let late = self.options.timeout.filter(|limit| self.began.elapsed() > *limit);
+            let exit = match (self.interrupts.pending(), late) {
+                (Some(signal), _) => self.abort_for_signal(signal),
+                (None, Some(limit)) => self.abort_for_time(limit),
+                (None, None) if !read => continue,
+                (None, None) if answer.is_yes() => return Ok(None),
+                (None, None) => {
+                    return Ok(Some(self.abort(Exit::Success, "the review said no".to_owned())));
+                }
+            };
+            return Ok(Some(exit));
+        }
     }
 
     fn show_changes(&self) {
@@ -262,14 +445,6 @@ pub fn tell_services(services: &[ServiceOutcome]) {
 
 fn on_terminal() -> bool {
     std::io::stdin().is_terminal() && isatty(std::io::stderr())
-}
-
-/// Asks on the terminal; everything but a clear yes is a no.
-fn confirm() -> Result<bool> {
-    eprint!("txos: commit these changes? [y/N] ");
-    let mut answer = String::new();
-    std::io::stdin().read_line(&mut answer)?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
 impl Report {

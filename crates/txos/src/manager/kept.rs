@@ -1,11 +1,23 @@
 //! Transactions that wait for a decision.
 
-use anyhow::{Context, Result};
+use std::{
+    sync::{
+        Arc,
+        mpsc::{RecvTimeoutError, channel},
+    },
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail, ensure};
 use txos_core::{TxId, Workset};
 use txos_effects::services::{ServiceRequest, read_requests};
 use txos_store::{LogEntry, Outcome, Prepared, StateDir, TxState};
 
 use super::{Report, transaction::now_ms};
+use crate::{
+    contention::{self, Ended, Link, Lost, Verdict},
+    text::say,
+};
 
 /// A transaction that was kept, opened for its end.
 pub struct Kept<'s> {
@@ -59,7 +71,61 @@ impl<'s> Kept<'s> {
             retries: meta.retries,
             changes: self.report.changes.len() as u64,
             note: "after it was kept".to_owned(),
+            loss: meta.loss.clone(),
         }
+    }
+}
+
+/// The turn of a kept transaction to validate and apply. It waits for all that run, and never wins
+/// against one.
+pub struct Turn {
+    link: Link,
+}
+
+impl Turn {
+    /// Waits for it, telling for whom; or to whom the transaction has lost.
+    ///
+    /// # Errors
+    /// If the contention manager cannot be started, or ends.
+    pub fn wait_for(
+        state: &StateDir,
+        kept: &Kept<'_>,
+        workset: Arc<Workset>,
+        command: &str,
+    ) -> Result<Result<Turn, Lost>> {
+        let (sender, verdicts) = channel();
+        let tell = Box::new(move |_, verdict| {
+            let _ = sender.send(verdict);
+        });
+        let standing =
+            contention::standing(kept.report.id, kept.prepared.tx().meta.started, 0, true);
+        let link = Link::join(state.path(), standing, command, tell)?;
+        let read = workset.len();
+        link.holds().read_before(workset);
+        link.wait_for_first_start()?;
+        link.ready(&kept.prepared.written()?, read)?;
+        let began = Instant::now();
+        let mut rival = None;
+        loop {
+            match verdicts.recv_timeout(Duration::from_millis(100)) {
+                Ok(Verdict::Granted) => return Ok(Ok(Turn { link })),
+                Ok(Verdict::Lost(lost)) => return Ok(Err(lost)),
+                Ok(Verdict::Waits(winner)) => {
+                    say(format!("waiting for {winner}"));
+                    rival = Some(winner);
+                }
+                Err(RecvTimeoutError::Timeout) => ensure!(
+                    rival.is_some() || began.elapsed() < contention::PATIENCE,
+                    "the contention manager does not answer"
+                ),
+                Ok(Verdict::Gone) | Err(RecvTimeoutError::Disconnected) => bail!(contention::GONE),
+            }
+        }
+    }
+
+    /// The transaction is committed.
+    pub fn committed(self) {
+        self.link.end(Ended { outcome: contention::Outcome::Committed, ..Ended::default() });
     }
 }
 

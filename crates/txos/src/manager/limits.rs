@@ -15,7 +15,7 @@ use std::{
 
 use txos_view::Layer;
 
-use super::cap::Caps;
+use super::{cap::Caps, services::Plants};
 
 /// Shortest time between two looks.
 const SHORTEST: Duration = Duration::from_millis(50);
@@ -41,6 +41,10 @@ impl Limits {
     pub fn of_written(&self, bytes: u64, objects: u64) -> Option<String> {
         let bytes = over(self.bytes, bytes, "bytes were written (--max-bytes)");
         bytes.or_else(|| over(self.objects, objects, "objects were changed (--max-objects)"))
+    }
+
+    fn counts_what_is_written(&self) -> bool {
+        self.bytes.is_some() || self.objects.is_some()
     }
 
     /// Why a cap that was hit ends the transaction, if one was.
@@ -82,16 +86,18 @@ impl Watch {
         (self.limits != Limits::default()).then_some(self.next)
     }
 
-    /// Looks; gives the reason if more was used than allowed.
-    pub fn exceeded(&mut self) -> Option<String> {
+    /// Looks; gives the reason if more was used than allowed. `plants` are in the layers, and not of
+    /// the transaction; `None` while the view is made, and nothing in the layers is.
+    pub fn exceeded(&mut self, plants: Option<&Plants>) -> Option<String> {
         let begin = Instant::now();
         let mut reason = None;
         if self.limits.processes.is_some() || self.limits.memory.is_some() {
             reason = self.limits.of_processes(usage_below(self.enter));
             reason = reason.or_else(|| self.limits.of_caps(self.caps.hit()));
         }
-        if self.limits.bytes.is_some() || self.limits.objects.is_some() {
-            let written = self.uppers.iter().map(|upper| written_below(upper));
+        if let Some(plants) = plants.filter(|_| self.limits.counts_what_is_written()) {
+            let planted = plants.in_place();
+            let written = self.uppers.iter().map(|upper| written_below(upper, &planted));
             let (bytes, objects) = written.fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
             reason = reason.or_else(|| self.limits.of_written(bytes, objects));
         }
@@ -100,12 +106,14 @@ impl Watch {
     }
 }
 
-/// The space that regular files below `dir` take in bytes, and how many objects there are. Directories
-/// are not counted: many are only there to hold a change. What vanishes meanwhile counts nothing.
-fn written_below(dir: &Path) -> (u64, u64) {
+/// The space that regular files below `dir` take in bytes, and how many objects there are, `planted` (by
+/// device and inode) left out. Directories are not counted: many are only there to hold a change. What
+/// vanishes meanwhile counts nothing.
+fn written_below(dir: &Path, planted: &BTreeSet<(u64, u64)>) -> (u64, u64) {
     let Ok(entries) = fs::read_dir(dir) else { return (0, 0) };
     let of_entry = |entry: fs::DirEntry| match entry.metadata() {
-        Ok(meta) if meta.is_dir() => written_below(&entry.path()),
+        Ok(meta) if meta.is_dir() => written_below(&entry.path(), planted),
+        Ok(meta) if planted.contains(&(meta.dev(), meta.ino())) => (0, 0),
         Ok(meta) if meta.is_file() => (meta.blocks() * 512, 1),
         Ok(_) => (0, 1),
         Err(_) => (0, 0),
@@ -188,12 +196,14 @@ mod tests {
         };
         let layers = std::slice::from_ref(&layer);
         let watch = |limits| Watch::new(layers, limits, 0, Rc::default());
-        let reason = watch(limits(Some(4096))).exceeded().unwrap();
+        let reason = watch(limits(Some(4096))).exceeded(Some(&Plants::default())).unwrap();
         assert!(reason.contains("4096") && reason.contains("--max-bytes"), "{reason}");
-        assert_eq!(watch(limits(Some(1 << 20))).exceeded(), None);
+        assert_eq!(watch(limits(Some(1 << 20))).exceeded(Some(&Plants::default())), None);
         assert!(watch(limits(None)).next_look().is_none());
         let objects = Limits { objects: Some(0), ..Limits::default() };
-        assert!(watch(objects).exceeded().unwrap().contains("--max-objects"));
+        assert!(
+            watch(objects).exceeded(Some(&Plants::default())).unwrap().contains("--max-objects")
+        );
     }
 
     #[test]
@@ -205,7 +215,7 @@ mod tests {
             .unwrap();
         let begin = Instant::now();
         // The shell is as `__enter`, its child as init.
-        while usage_below(shell.id()).processes != 2 && begin.elapsed().as_secs() < 10 {
+        while usage_below(shell.id()).processes != 2 && begin.elapsed().as_secs() < 60 {
             std::thread::sleep(Duration::from_millis(5));
         }
         let usage = usage_below(shell.id());

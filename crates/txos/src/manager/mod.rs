@@ -17,8 +17,11 @@
 //!   the streams are finished exactly once an attempt.
 //! - A retry starts from nothing: fresh layers, fresh view, the same standard input.
 
+mod answer;
 pub mod attempt;
+mod beside;
 mod cap;
+mod culprit;
 mod decide;
 pub mod kept;
 mod limits;
@@ -29,14 +32,20 @@ mod setup;
 mod signals;
 mod transaction;
 
+pub use beside::{BesideOptions, Towards};
 pub use decide::{tell_services, told, validate_workset};
 pub use limits::Limits;
 pub use options::{Finish, Linger, Options};
 pub use report::{Report, ReportFile, painted, print_conflicts, summary};
 
-use std::{ops::ControlFlow, sync::mpsc::channel};
+use std::{
+    ops::ControlFlow,
+    sync::mpsc::channel,
+    time::{Duration, Instant},
+};
 
 use anyhow::Result;
+use txos_core::TxId;
 use txos_store::{ExclusiveLock, RecoveryReport, StateDir};
 
 use crate::{
@@ -51,20 +60,48 @@ use crate::{
 pub fn run(options: Options) -> Result<Exit> {
     let (sender, events) = channel();
     let interrupts = signals::Interrupts::listen(sender.clone())?;
+    let mut early = options.report.as_ref().map(ReportFile::again).transpose()?;
+    let mut report = Report::new(NO_ID, &options);
     match transaction::Transaction::begin(options, interrupts.clone(), (sender, events)) {
         Ok(transaction) => transaction.run(),
-        Err(error) => match interrupts.pending() {
-            Some(signal) => {
-                say(format!("signal {signal} before the transaction began: {error:#}"));
-                Ok(Exit::Signal(signal))
+        Err(error) => {
+            let signal = interrupts.pending();
+            let exit = signal.map_or_else(|| Exit::of_error(&error), Exit::Signal);
+            report.outcome = "failed".to_owned();
+            report.reason = format!("{error:#}");
+            report.exit_status = exit.code();
+            if let Some(Err(failed)) = early.as_mut().map(|file| file.write(&report)) {
+                say(format!("{failed:#}"));
             }
-            None => Err(error),
-        },
+            match signal {
+                Some(signal) => {
+                    say(format!("signal {signal} before the transaction began: {error:#}"));
+                    Ok(exit)
+                }
+                None => Err(error),
+            }
+        }
     }
 }
 
-/// Takes the lock of the state directory, saying for whom it waits, and finishes or discards what
-/// a crash left. `cancelled` ends the wait.
+/// In the report of a transaction that failed before it had an id; ids begin at 1.
+const NO_ID: TxId = TxId(0);
+
+/// Finishes or discards what a crash left, unless someone commits or recovers just now: he has done
+/// it, or does it.
+///
+/// # Errors
+/// If the state directory cannot be used.
+pub fn recover_if_free(state: &StateDir) -> Result<()> {
+    let report = txos_store::recover(state)?;
+    if !report.is_empty() {
+        tell_recovery(&report);
+    }
+    Ok(())
+}
+
+/// Takes the lock that each commit takes, and finishes or discards what a crash left, saying what
+/// was done. `cancelled` ends the wait. Says for whom it waits if that takes long.
 ///
 /// # Errors
 /// If the state directory cannot be used, or the wait was ended.
@@ -73,22 +110,36 @@ pub fn lock_and_recover(
     command: &str,
     cancelled: &dyn Fn() -> bool,
 ) -> Result<ExclusiveLock> {
-    let mut said = None;
+    let lock = lock(state, command, cancelled)?;
+    let report = txos_store::recover_locked(state, &lock)?;
+    if !report.is_empty() {
+        tell_recovery(&report);
+    }
+    Ok(lock)
+}
+
+/// Takes the lock as [`lock_and_recover`], and recovers nothing.
+///
+/// # Errors
+/// If the state directory cannot be used, or the wait was ended.
+pub fn lock(
+    state: &StateDir,
+    command: &str,
+    cancelled: &dyn Fn() -> bool,
+) -> Result<ExclusiveLock> {
+    const LONG: Duration = Duration::from_millis(500);
+    let (began, mut said) = (Instant::now(), None);
     let lock = state.lock_exclusive(command, |holder| {
         if cancelled() {
             return ControlFlow::Break(());
         }
         let line = format!("waiting for {holder}");
-        if said.as_ref() != Some(&line) {
+        if began.elapsed() >= LONG && said.as_ref() != Some(&line) {
             say(&line);
             said = Some(line);
         }
         ControlFlow::Continue(())
     })?;
-    let report = txos_store::recover_locked(state, &lock)?;
-    if !report.is_empty() {
-        tell_recovery(&report);
-    }
     Ok(lock)
 }
 

@@ -3,7 +3,7 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 use clap::ValueEnum;
 use txos_effects::{Host, OnUnsupported, streams::OutputMode};
 
-use super::{ReportFile, limits::Limits};
+use super::{BesideOptions, ReportFile, limits::Limits};
 
 /// What happens when the command has ended well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,10 +42,14 @@ pub struct Options {
     pub trees: Vec<PathBuf>,
     /// Paths let through to the machine.
     pub live: Vec<PathBuf>,
+    /// Files that can be appended to, outside the transaction.
+    pub exempt_logs: Vec<PathBuf>,
     /// Paths below which reads are not validated.
     pub relax: Vec<PathBuf>,
     /// Whether the network is let through.
     pub allow_net: bool,
+    /// Whether what comes over the network is recorded, so that a retry sees the same bytes.
+    pub record: bool,
     /// Hosts that may be connected to.
     pub allow_hosts: Vec<Host>,
     /// What a call does that cannot be isolated.
@@ -56,8 +60,12 @@ pub struct Options {
     pub report: Option<ReportFile>,
     /// Longest time that the transaction may run, over all attempts.
     pub timeout: Option<Duration>,
+    /// How high it ranks in conflicts with other transactions.
+    pub priority: i32,
     /// How much may be used.
     pub limits: Limits,
+    /// How those are dealt with who use no transaction.
+    pub beside: BesideOptions,
     /// What happens to processes that outlive the command.
     pub linger: Linger,
     /// Descriptors that the command inherits.

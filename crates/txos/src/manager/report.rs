@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     fs::{File, OpenOptions},
-    io::Write,
+    io::{Write, stderr},
     path::PathBuf,
     time::Duration,
 };
@@ -24,7 +24,7 @@ pub struct Report {
     pub id: TxId,
     /// What it ran.
     pub command: Vec<String>,
-    /// How it ended: `committed`, `aborted`, `conflict`, `kept`, `dry-run`.
+    /// How it ended: `committed`, `aborted`, `conflict`, `kept`, `dry-run`, `failed`.
     pub outcome: String,
     /// Why, in a sentence; empty for a plain commit.
     pub reason: String,
@@ -43,7 +43,7 @@ pub struct Report {
     /// What changes in small text files, as unified diffs; of a transaction that is kept.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub text: String,
-    /// What had to be assumed of them.
+    /// What else a person should know of the commit, as sentences.
     pub notes: Vec<String>,
     /// Objects read, in the last attempt.
     pub read_objects: u64,
@@ -79,8 +79,7 @@ impl Report {
             exit_status: 0,
             attempts: 0,
             durable: options.durable,
-            isolation: "changes by others are detected at commit; others may see an apply half-way"
-                .to_owned(),
+            isolation: String::new(),
             conflicts: Vec::new(),
             changes: Vec::new(),
             text: String::new(),
@@ -89,8 +88,13 @@ impl Report {
             relaxed: 0,
             relaxed_below: options.relax.iter().map(|path| lossy(path.as_os_str())).collect(),
             workset_bytes: 0,
-            live: options.live.iter().map(|path| lossy(path.as_os_str())).collect(),
-            network: options.allow_net || !options.allow_hosts.is_empty(),
+            live: options
+                .live
+                .iter()
+                .chain(&options.exempt_logs)
+                .map(|path| lossy(path.as_os_str()))
+                .collect(),
+            network: options.allow_net || options.record || !options.allow_hosts.is_empty(),
             effects: Default::default(),
             services: Vec::new(),
             stream_errors: Vec::new(),
@@ -113,7 +117,8 @@ pub struct ReportFile {
 }
 
 impl ReportFile {
-    /// Opens `path`, and creates it if it is absent.
+    /// Opens `path`, creates it if it is absent, and empties it: what an earlier transaction reported is
+    /// not this one's.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -121,7 +126,18 @@ impl ReportFile {
         let file = OpenOptions::new().create(true).write(true).truncate(false).open(&path);
         let file =
             file.with_context(|| format!("cannot write the report to {}", path.display()))?;
+        // A pipe or a terminal has no length to set.
+        let _ = file.set_len(0);
         Ok(ReportFile { file, path })
+    }
+
+    /// A second hold of the same file.
+    ///
+    /// # Errors
+    /// If the process has too many files open.
+    pub fn again(&self) -> Result<ReportFile> {
+        let file = self.file.try_clone().context("cannot hold the report's file")?;
+        Ok(ReportFile { file, path: self.path.clone() })
     }
 
     /// Replaces what the file holds by `report`, as JSON.
@@ -143,7 +159,8 @@ impl ReportFile {
 pub fn print_changes(changes: &[Change], notes: &[String]) {
     let colour = colour();
     for change in changes {
-        eprintln!("  {}", painted(change, colour));
+        // Where standard error is closed or full there is nobody to tell.
+        let _ = writeln!(stderr(), "  {}", painted(change, colour));
     }
     for note in notes {
         say(format!("note: {}", printable(note)));

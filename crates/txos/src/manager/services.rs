@@ -9,6 +9,7 @@
 //!   transaction is refused.
 
 use std::{
+    collections::BTreeSet,
     fs,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
@@ -59,6 +60,16 @@ impl Plants {
             watched.push((plant.clone(), upper));
         }
         Ok(Plants { plants: watched, links })
+    }
+
+    /// Where in the upper layers a helper still is what was planted there: device and inode. Looks
+    /// at sizes only, since it is asked again and again.
+    pub fn in_place(&self) -> BTreeSet<(u64, u64)> {
+        let same = |(plant, upper): &(Plant, PathBuf)| {
+            let meta = fs::symlink_metadata(upper).ok()?;
+            (meta.len() == plant.content().len() as u64).then_some((meta.dev(), meta.ino()))
+        };
+        self.plants.iter().filter_map(same).collect()
     }
 
     /// The planted paths that the command left alone, after its end.

@@ -3,12 +3,13 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use txos_capture::{CaptureSpec, IdMap};
+use txos_capture::{CaptureSpec, IdMap, ORIGIN_MARK};
 use txos_effects::Policy;
 use txos_host::Tree;
 use txos_view::{Credentials, Layer, ViewSpec, plan_layers};
 
 use super::{services, transaction::Transaction};
+use crate::inherited;
 
 impl Transaction {
     /// The view of the next attempt, with fresh layers.
@@ -16,8 +17,10 @@ impl Transaction {
         let wanted = self.wanted();
         let tree = Tree::open("/")?;
         let credentials = self.credentials;
+        let state = self.state.path().to_owned();
         let dir = self.dir();
-        let scaffold = dir.path().join("view");
+        // One for all transactions: what is mounted there shows in its own mount namespace alone.
+        let scaffold = state.join("view");
         make_dir_if_absent(&scaffold)?;
         let requests = dir.path().join("requests");
         std::fs::write(&requests, [])
@@ -44,8 +47,11 @@ impl Transaction {
             layers,
             trees: self.options.trees.clone(),
             live: self.options.live.clone(),
-            private_network: !self.options.allow_net,
+            logs: self.options.exempt_logs.clone(),
+            private_network: !self.options.allow_net || self.options.record,
+            gateway: self.options.record || !self.options.allow_hosts.is_empty(),
             devices_guarded: self.credentials == Credentials::Privileged,
+            groups: Vec::new(),
             program: std::env::current_exe().context("cannot find the txos program")?,
             helpers: plants.iter().map(|plant| plant.helper.clone()).collect(),
             plants,
@@ -54,7 +60,8 @@ impl Transaction {
             directory: std::env::current_dir()
                 .context("the working directory does not exist: change to another")?,
             terminal: [false; 3],
-            pass_fds: self.options.pass_fds.clone(),
+            signals: inherited::signals(),
+            pass_fds: Vec::new(),
             command: self.options.command.clone(),
         })
     }
@@ -77,8 +84,13 @@ impl Transaction {
     pub(super) fn policy(&self) -> Policy {
         Policy {
             on_unsupported: self.options.on_unsupported,
-            allow_net: self.options.allow_net,
+            allow_net: self.options.allow_net && !self.options.record,
+            record: self.options.record,
             allow_hosts: self.options.allow_hosts.clone(),
+            hidden_attribute: match self.credentials {
+                Credentials::Privileged => None,
+                Credentials::User { .. } => Some(ORIGIN_MARK.to_string_lossy().into_owned()),
+            },
         }
     }
 
@@ -94,7 +106,12 @@ impl Transaction {
         };
         CaptureSpec {
             hidden: vec![PathBuf::from(self.state.path())],
-            relax: self.options.relax.clone(),
+            // What is let through is changed by members themselves: it is not the view's.
+            relax: [&self.options.relax, &self.options.live, &self.options.exempt_logs]
+                .into_iter()
+                .flatten()
+                .cloned()
+                .collect(),
             prefetch: self.prefetch,
             uids: map(uid),
             gids: map(gid),

@@ -16,6 +16,7 @@ use signal_hook::{
 };
 
 use super::attempt::Event;
+use crate::inherited;
 
 /// Listens for the signals that ask txos to end.
 ///
@@ -37,11 +38,11 @@ impl Interrupts {
     pub fn listen(events: Sender<Event>) -> Result<Interrupts> {
         let ignored = Arc::new(AtomicBool::new(false));
         signal_hook::flag::register(SIGIO, ignored).context("cannot handle SIGIO")?;
-        let mut wanted = vec![SIGINT, SIGTERM, SIGQUIT];
-        // nohup(1) ignores SIGHUP, and means it.
-        if !is_ignored(SIGHUP) {
-            wanted.push(SIGHUP);
-        }
+        // Whoever ignores one means it: nohup(1), or a shell without job control that puts a command
+        // into the background.
+        let caller = inherited::signals();
+        let wanted = [SIGINT, SIGTERM, SIGQUIT, SIGHUP].into_iter();
+        let wanted = wanted.filter(|signal| !caller.ignores(*signal));
         let mut signals = Signals::new(wanted).context("cannot handle signals")?;
         let first = Arc::new(AtomicI32::new(0));
         let seen = Arc::clone(&first);
@@ -66,14 +67,4 @@ impl Interrupts {
             signal => Some(signal),
         }
     }
-}
-
-/// Whether the signal was ignored when txos started (`/proc/self/status`, `SigIgn`).
-fn is_ignored(signal: i32) -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status
-        .lines()
-        .find_map(|line| line.strip_prefix("SigIgn:"))
-        .and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok());
-    mask.is_some_and(|mask| mask & (1 << (signal - 1)) != 0)
 }

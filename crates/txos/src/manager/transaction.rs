@@ -5,24 +5,31 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use txos_core::{Conflict, Stamp};
+use txos_core::{Conflict, Facet, Stamp};
 use txos_effects::{
-    streams::{Outcome as StreamsOutcome, Outer, Streams, StreamsSpec},
-    supervisor::Locks,
+    ipc::Object,
+    streams::{Inherited, Outcome as StreamsOutcome, Outer, Streams, StreamsSpec},
+    supervisor::{Locks, Signals, Tapes},
 };
 use txos_host::Tree;
-use txos_store::{ExclusiveLock, LogEntry, Outcome, StateDir, StoreError, TxDir};
+use txos_store::{LogEntry, Loss, Outcome, StateDir, StoreError, TxDir};
 use txos_view::Credentials;
 
 use super::{
-    Options, Report,
-    attempt::{Attempt, Cause, Ended, Event},
-    lock_and_recover,
+    Finish, Options, Report,
+    attempt::{self, Attempt, Cause, Event},
+    beside::Beside,
+    culprit, recover_if_free,
     report::print_conflicts,
     services::Plants,
     signals::Interrupts,
 };
-use crate::{exit::Exit, state, text::say};
+use crate::{
+    contention::{self, Ended, Link, Lost, Outcome as ContentionOutcome, Verdict},
+    exit::Exit,
+    state,
+    text::say,
+};
 
 /// Held output and recorded input beyond this many bytes go to a file.
 const SPILL_AFTER: usize = txos_effects::streams::DEFAULT_LIMIT;
@@ -35,26 +42,51 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 pub(super) struct Transaction {
     pub(super) options: Options,
     pub(super) state: Rc<StateDir>,
-    pub(super) lock: ExclusiveLock,
     /// Its directory, but while a prepared commit holds it.
     pub(super) dir: Option<TxDir>,
     /// When it began; kept across retries.
     pub(super) started: Stamp,
     pub(super) tree: Tree,
+    /// The connection to the contention manager.
+    pub(super) link: Link,
+    /// How often it lost to others than transactions, and to transactions.
+    lost_outside: u32,
+    lost_to_others: u32,
+    /// Why it lost the last time.
+    loss: Option<Loss>,
     pub(super) credentials: Credentials,
     pub(super) interrupts: Interrupts,
     pub(super) streams: Streams,
     pub(super) report: Report,
     sender: Sender<Event>,
-    events: Receiver<Event>,
-    began: Instant,
+    pub(super) events: Receiver<Event>,
+    pub(super) began: Instant,
     /// The locks that members took, held outside until the transaction has ended.
     locks: Locks,
+    /// Objects of communication that the last attempt left.
+    pub(super) left: Vec<Object>,
+    /// Signals to processes outside, to be sent after the commit.
+    pub(super) signals: Signals,
+    /// What came over the network (`--net record`).
+    tapes: Tapes,
+    /// Everybody else.
+    pub(super) beside: Beside,
     /// The helpers in the view of the last attempt.
     pub(super) plants: Plants,
+    /// What the end of this attempt has taken up to now.
+    pub(super) spent: Spent,
     /// Whether entries may be handed out before they are asked for: not again after a conflict on
     /// nothing but such an entry.
     pub(super) prefetch: bool,
+}
+
+/// What the end of an attempt has taken.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Spent {
+    /// How long it waited, ready, for its turn.
+    pub(super) waited: Duration,
+    /// How long the domain stood still, if it did.
+    pub(super) paused: Option<Duration>,
 }
 
 /// What is to happen after an attempt.
@@ -63,10 +95,12 @@ pub(super) enum Next {
     End(Exit),
     /// Someone changed what it read: run it again, if that is allowed.
     Retry(Vec<Conflict>),
+    /// Another transaction won: run it again when that has ended, if it is allowed.
+    Lost(Lost),
 }
 
 impl Transaction {
-    /// Begins: locks the state directory, recovers, and makes the transaction's own directory.
+    /// Begins: recovers, and makes the transaction's own directory.
     ///
     /// # Errors
     /// If that fails, or was interrupted by a signal.
@@ -75,15 +109,20 @@ impl Transaction {
         interrupts: Interrupts,
         (sender, events): (Sender<Event>, Receiver<Event>),
     ) -> Result<Transaction> {
+        // Before anything is started that could inherit them too.
+        let inherited = Inherited::take(&options.pass_fds)?;
         let state = state::open()?;
         let command = options.command_line();
-        let cancelled = || interrupts.pending().is_some();
-        let mut lock = lock_and_recover(&state, &command, &cancelled)?;
-        let id = state.next_id(&lock)?;
-        lock.set_transaction(Some(id))?;
-        let dir = TxDir::create(&state, &lock, id, &command)?;
+        recover_if_free(&state)?;
+        let beside = Beside::begin(options.beside.clone(), &state)?;
+        let id = state.next_id()?;
+        let dir = TxDir::create(&state, id, &command)?;
         let started = dir.meta.started;
-        let streams = Streams::new(
+        let meek = matches!(options.finish, Finish::Keep | Finish::Review);
+        let standing = contention::standing(id, started, options.priority, meek);
+        let tell = verdicts(sender.clone());
+        let link = Link::join(state.path(), standing, &command, tell)?;
+        let mut streams = Streams::new(
             StreamsSpec {
                 output: options.output,
                 retries: options.retries > 0,
@@ -92,17 +131,27 @@ impl Transaction {
             },
             Outer::inherited()?,
         )?;
-        let report = Report::new(id, &options);
+        streams.carry(inherited);
+        let mut report = Report::new(id, &options);
+        report.isolation = beside.isolation();
         Ok(Transaction {
             credentials: state::credentials(),
             tree: Tree::open("/")?,
+            lost_outside: 0,
+            lost_to_others: 0,
+            loss: None,
             began: Instant::now(),
+            spent: Spent::default(),
             prefetch: true,
+            beside,
             plants: Plants::default(),
-            locks: Locks::default(),
+            locks: Locks::telling(link.on_wait()),
+            link,
+            tapes: Tapes::default(),
+            left: Vec::new(),
+            signals: Signals::default(),
             options,
             state: Rc::new(state),
-            lock,
             dir: Some(dir),
             started,
             interrupts,
@@ -115,9 +164,13 @@ impl Transaction {
 
     /// Runs attempts until the transaction is over.
     pub(super) fn run(mut self) -> Result<Exit> {
-        let result = match (self.attempts(), self.interrupts.pending()) {
+        let attempts = self.attempts().map_err(|error| match is_decided(&error) {
+            true => error,
+            false => error.context("aborted, nothing was changed"),
+        });
+        let result = match (attempts, self.interrupts.pending()) {
             // What fails because everything is being ended is not what the user should hear of.
-            (Err(error), Some(signal)) if !is_committed(&error) => {
+            (Err(error), Some(signal)) if !is_decided(&error) => {
                 tracing::debug!(%error, "failed after a signal");
                 Ok(self.abort_for_signal(signal))
             }
@@ -138,23 +191,24 @@ impl Transaction {
             Some(dir) => dir.remove(&self.state),
             None => Ok(()),
         };
-        if let Some(file) = &mut self.options.report {
-            file.write(&self.report)?;
-        }
-        let exit = result?;
-        // A commit that happened stays one: what fails from here on is told, not returned.
-        for failed in
-            [logged, removed.map_err(anyhow::Error::from)].into_iter().filter_map(Result::err)
+        let report = self.options.report.as_mut();
+        let reported = report.map_or(Ok(()), |file| file.write(&self.report));
+        // How the transaction ended stays as it is: what fails from here on is told, not returned.
+        for failed in [logged, removed.map_err(anyhow::Error::from), reported]
+            .into_iter()
+            .filter_map(Result::err)
         {
             say(format!("{failed:#}"));
         }
-        Ok(exit)
+        result
     }
 
     fn attempts(&mut self) -> Result<Exit> {
         let deadline = self.options.timeout.map(|limit| (self.began + limit, limit));
         for number in 0.. {
             self.report.attempts = number + 1;
+            let _held = self.beside.hold()?;
+            self.tapes.rewind();
             let view = self.view()?;
             let phase = Instant::now();
             let ended = Attempt {
@@ -168,61 +222,138 @@ impl Transaction {
                 limits: self.options.limits,
                 linger: self.options.linger,
                 locks: self.locks.clone(),
+                tapes: self.tapes.clone(),
+                beside: &self.beside,
+                link: &self.link,
                 sender: &self.sender,
                 events: &self.events,
             }
             .run()?;
             self.report.time("run", phase.elapsed());
-            let conflicts = match self.decide(ended)? {
+            let pause = match self.decide(ended)? {
                 Next::End(exit) => return Ok(exit),
-                Next::Retry(conflicts) => conflicts,
+                Next::Retry(conflicts) => {
+                    let facets = conflicts.iter().map(|conflict| conflict.facet);
+                    self.over(ContentionOutcome::Aborted, facets.collect());
+                    let pause = pause(self.lost_outside);
+                    self.beside.lost(&conflicts);
+                    if let Some(exit) = self.give_up(conflicts) {
+                        return Ok(exit);
+                    }
+                    pause
+                }
+                Next::Lost(lost) => {
+                    self.over(ContentionOutcome::Aborted, Vec::new());
+                    if let Some(exit) = self.give_up_to(&lost) {
+                        return Ok(exit);
+                    }
+                    Duration::ZERO
+                }
             };
-            if let Some(exit) = self.give_up(number, conflicts) {
-                return Ok(exit);
-            }
             self.streams.finish(StreamsOutcome::Retry);
             self.renew_dir(number + 1)?;
-            std::thread::sleep(pause(number));
+            std::thread::sleep(pause);
+            if let Some(exit) = self.begin_again(number + 1, deadline)? {
+                return Ok(exit);
+            }
         }
         unreachable!("the attempts have no end but by a decision")
     }
 
-    /// After a conflict: the exit if there is to be no further attempt.
-    fn give_up(&mut self, number: u32, conflicts: Vec<Conflict>) -> Option<Exit> {
+    /// Tells the contention manager that the attempt is over, and what it has taken.
+    pub(super) fn over(&mut self, outcome: ContentionOutcome, outside: Vec<Facet>) {
+        let Spent { waited, paused } = std::mem::take(&mut self.spent);
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let (waited_us, paused_us) = (micros(waited), paused.map(micros));
+        self.link.end(Ended { outcome, outside, waited_us, paused_us });
+    }
+
+    /// Waits until it is this transaction's turn again; the exit if something ends that.
+    fn begin_again(
+        &mut self,
+        attempt: u32,
+        deadline: Option<(Instant, Duration)>,
+    ) -> Result<Option<Exit>> {
+        self.link.begin(attempt, self.lost_outside + self.lost_to_others);
+        let over = || deadline.filter(|(at, _)| *at <= Instant::now());
+        let interrupts = self.interrupts.clone();
+        if self.link.wait_for_start(|| interrupts.pending().is_some() || over().is_some())? {
+            return Ok(None);
+        }
+        Ok(Some(match (self.interrupts.pending(), over()) {
+            (None, Some((_, limit))) => self.abort_for_time(limit),
+            (signal, _) => self.abort_for_signal(signal.unwrap_or(libc::SIGTERM)),
+        }))
+    }
+
+    /// After a conflict that another transaction won: the exit if there is to be no further
+    /// attempt. These don't count: whoever loses to others is older one day.
+    fn give_up_to(&mut self, lost: &Lost) -> Option<Exit> {
         if let Some(signal) = self.interrupts.pending() {
             return Some(self.abort_for_signal(signal));
         }
-        let last = number >= self.options.retries;
+        self.lost_to_others += 1;
+        let last = self.options.retries == 0;
+        let conflict = lost.conflict();
+        if !self.options.quiet || last {
+            let then = if last { "nothing was changed" } else { "running again when it has ended" };
+            say(format!("lost to {lost}; {then}:"));
+            print_conflicts(std::slice::from_ref(&conflict));
+        }
+        self.loss = Some(Loss::new(
+            self.report.attempts,
+            lost.to_string(),
+            std::slice::from_ref(&conflict),
+        ));
+        self.report.conflicts.push(vec![conflict]);
+        last.then(|| self.conflict("another transaction won a conflict"))
+    }
+
+    /// After a conflict: the exit if there is to be no further attempt.
+    fn give_up(&mut self, conflicts: Vec<Conflict>) -> Option<Exit> {
+        if let Some(signal) = self.interrupts.pending() {
+            return Some(self.abort_for_signal(signal));
+        }
+        self.lost_outside += 1;
+        let last = self.lost_outside > self.options.retries;
         if !self.options.quiet || last {
             let what = if last {
                 "changed meanwhile; the retries are used up, nothing was changed:".to_owned()
             } else {
                 format!(
                     "changed meanwhile; running again ({} of {}):",
-                    number + 1,
-                    self.options.retries
+                    self.lost_outside, self.options.retries
                 )
             };
             say(format!("what the transaction had read was {what}"));
             print_conflicts(&conflicts);
         }
         self.prefetch &= !conflicts.iter().all(|conflict| conflict.detail.contains("speculative"));
+        let by = culprit::named(&conflicts);
+        self.loss = Some(Loss::new(self.report.attempts, by, &conflicts));
         self.report.conflicts.push(conflicts);
-        if !last {
-            return None;
-        }
+        last.then(|| self.conflict("what it had read was changed, and the retries are used up"))
+    }
+
+    fn conflict(&mut self, reason: &str) -> Exit {
         self.streams.finish(StreamsOutcome::Discard);
         self.report.outcome = "conflict".to_owned();
-        self.report.reason = "what it had read was changed, and the retries are used up".to_owned();
-        Some(Exit::Conflict)
+        self.report.reason = reason.to_owned();
+        Exit::Conflict
     }
 
     /// What follows from the end of an attempt.
-    fn decide(&mut self, ended: Ended) -> Result<Next> {
+    fn decide(&mut self, ended: attempt::Ended) -> Result<Next> {
         if let Some(captured) = &ended.captured {
             self.report.captured(captured);
         }
         self.report.effects = ended.effects;
+        self.left = ended.left;
+        self.signals = ended.signals;
+        if let Some(lost) = self.link.lost() {
+            // Whatever it came to by then, its first touches may have failed.
+            return Ok(Next::Lost(lost));
+        }
         let (exit, reason) = match ended.cause {
             Cause::Exited(0) => {
                 let captured =
@@ -230,6 +361,7 @@ impl Transaction {
                 return self.finish(captured);
             }
             Cause::Doomed(conflict) => return Ok(Next::Retry(vec![conflict])),
+            Cause::Lost(lost) => return Ok(Next::Lost(lost)),
             Cause::Signal(signal) => return Ok(Next::End(self.abort_for_signal(signal))),
             Cause::Exited(status) => {
                 let exit = Exit::of_wait_status(status);
@@ -245,9 +377,7 @@ impl Transaction {
                 say(format!("cannot execute {name:?}: {error}"));
                 (Exit::of_exec(errno), "the command cannot be executed".to_owned())
             }
-            Cause::Timeout(limit) => {
-                (Exit::Failure, format!("the time limit of {limit:?} is over (--timeout)"))
-            }
+            Cause::Timeout(limit) => return Ok(Next::End(self.abort_for_time(limit))),
             Cause::TooMuch(reason) => (Exit::Failure, reason),
             Cause::Unsupported(call) => (Exit::Failure, call),
             Cause::Lingering(names) => {
@@ -274,6 +404,11 @@ impl Transaction {
         self.abort(Exit::Signal(signal), format!("signal {signal} to txos"))
     }
 
+    pub(super) fn abort_for_time(&mut self, limit: Duration) -> Exit {
+        let reason = format!("the time limit of {limit:?} is over (--timeout)");
+        self.abort(Exit::Failure, reason)
+    }
+
     /// The transaction's directory.
     pub(super) fn dir(&mut self) -> &mut TxDir {
         self.dir.as_mut().expect("the directory is taken only at the very end of an attempt")
@@ -292,10 +427,11 @@ impl Transaction {
                 dir.clear_layers()?;
                 dir
             }
-            None => TxDir::create(&self.state, &self.lock, self.report.id, &command)?,
+            None => TxDir::create(&self.state, self.report.id, &command)?,
         };
         dir.meta.started = self.started;
         dir.meta.retries = retries;
+        dir.meta.loss.clone_from(&self.loss);
         dir.save()?;
         self.dir = Some(dir);
         Ok(())
@@ -319,13 +455,22 @@ impl Transaction {
             retries: self.report.attempts.saturating_sub(1),
             changes: self.report.changes.len() as u64,
             note: self.report.reason.clone(),
+            loss: self.loss.clone(),
         })?)
     }
 }
 
-/// Whether an error tells of a transaction that is committed all the same.
-fn is_committed(error: &anyhow::Error) -> bool {
-    matches!(error.downcast_ref(), Some(StoreError::Unfinished { .. }))
+/// Whether an error tells of a transaction that is committed all the same, or may be.
+fn is_decided(error: &anyhow::Error) -> bool {
+    use StoreError::{Undecided, Unfinished};
+    matches!(error.downcast_ref(), Some(Unfinished { .. } | Undecided { .. }))
+}
+
+/// Passes on what the contention manager decides.
+fn verdicts(events: Sender<Event>) -> Box<dyn Fn(u32, Verdict) + Send> {
+    Box::new(move |attempt, verdict| {
+        let _ = events.send(Event::Verdict(attempt, verdict));
+    })
 }
 
 fn pause(number: u32) -> Duration {

@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use anyhow::Result;
 use txos_core::TxId;
 use txos_effects::{services::run_deferred, syslog};
@@ -5,7 +7,11 @@ use txos_store::{NoDomain, Outcome, StoreError};
 
 use crate::{
     exit::Exit,
-    manager::{self, kept::Kept, lock_and_recover, print_conflicts, tell_services},
+    manager::{
+        self,
+        kept::{Kept, Turn},
+        lock_and_recover, print_conflicts, tell_services,
+    },
     state,
     text::say,
 };
@@ -24,11 +30,22 @@ pub struct Args {
 /// Commits a transaction that was kept; one that meets a conflict stays kept.
 pub fn run(args: Args) -> Result<Exit> {
     let state = state::open()?;
-    let mut lock = lock_and_recover(&state, &format!("txos commit {}", args.id), &|| false)?;
-    lock.set_transaction(Some(args.id))?;
+    let command = format!("txos commit {}", args.id);
+    // First what a crash left: it may have come in the middle of this very commit.
+    drop(lock_and_recover(&state, &command, &|| false)?);
     let mut kept = Kept::open(&state, args.id)?;
     let requests = kept.requests()?;
-    let workset = kept.workset()?;
+    let workset = Arc::new(kept.workset()?);
+    let turn = match Turn::wait_for(&state, &kept, Arc::clone(&workset), &command)? {
+        Ok(turn) => turn,
+        Err(lost) => {
+            say(format!("transaction {} lost to {lost}; it stays kept:", args.id));
+            print_conflicts(&[lost.conflict()]);
+            return Ok(Exit::Conflict);
+        }
+    };
+    let mut lock = lock_and_recover(&state, &command, &|| false)?;
+    lock.set_transaction(Some(args.id))?;
     let entry = kept.log_entry(Outcome::Committed);
     let mut failed = None;
     let mut validate = |_| match manager::validate_workset(&state, &workset) {
@@ -45,7 +62,11 @@ pub fn run(args: Args) -> Result<Exit> {
     }
     match result {
         Ok(committed) => {
-            state.log(&entry)?;
+            turn.committed();
+            // It is committed: what fails from here on is told.
+            if let Err(error) = state.log(&entry) {
+                say(format!("{error}"));
+            }
             for kept in &committed.kept {
                 say(manager::told(kept));
             }

@@ -6,8 +6,7 @@ use txos_core::TxId;
 use crate::{
     exit::Exit,
     manager::{kept, painted},
-    state,
-    verbs::print,
+    verbs::{print, recovered},
 };
 
 /// Options of `txos diff`.
@@ -27,7 +26,7 @@ pub struct Args {
 
 /// Shows the changes of a transaction that was kept.
 pub fn run(args: Args) -> Result<Exit> {
-    let state = state::open()?;
+    let state = recovered()?;
     let Some(report) = kept::report(&state, args.id)? else {
         bail!("transaction {} is not kept: see `txos ps`", args.id);
     };

@@ -1,7 +1,7 @@
 use anyhow::Result;
 use txos_doctor::{Status, examine};
 
-use crate::{exit::Exit, state, verbs::print};
+use crate::{exit::Exit, verbs::print};
 
 /// Options of `txos doctor`.
 #[derive(Debug, clap::Args)]
@@ -13,7 +13,7 @@ pub struct Args {
 
 /// Says what this machine grants; ends with status 1 if something is missing.
 pub fn run(args: Args) -> Result<Exit> {
-    let report = examine(&state::directory()?);
+    let report = examine(&txos_store::default_directory()?);
     if args.json {
         print(format_args!("{}\n", serde_json::to_string_pretty(&report)?))?;
     } else {

@@ -2,13 +2,14 @@
 
 use std::{
     fs::File,
-    io::Read,
+    io::{Read, Seek},
     os::fd::{AsFd, OwnedFd, RawFd},
 };
 
 use anyhow::{Context, Result};
+use rustix::fs::{MemfdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
-use txos_effects::{Policy, filter::Filter, streams::ChildPlan};
+use txos_effects::{Policy, filter::Filter, ipc, streams::ChildPlan};
 use txos_view::{Channel, FromView, ViewSpec};
 
 use crate::exit::Exit;
@@ -38,9 +39,13 @@ pub fn run(args: Args) -> Result<Exit> {
     let mut text = String::new();
     File::from(inherited(args.spec)).read_to_string(&mut text).context("read the specification")?;
     let enter: Enter = serde_json::from_str(&text).context("understand the specification")?;
-    let channel = Channel::from_fd(inherited(args.control));
+    // Before anything is opened that could take their numbers.
+    let control = enter.streams.out_of_the_way(inherited(args.control))?;
+    enter.streams.reserve()?;
+    let channel = Channel::from_fd(control);
     let mut prepare = |channel: &Channel| prepare(&enter, channel).map_err(|e| format!("{e:#}"));
-    let status = txos_view::enter(&enter.view, &channel, &mut prepare);
+    let mut at_end = || left().map_err(|e| format!("{e:#}"));
+    let status = txos_view::enter(&enter.view, &channel, &mut prepare, &mut at_end);
     Ok(Exit::Command(status))
 }
 
@@ -50,7 +55,23 @@ fn prepare(enter: &Enter, channel: &Channel) -> Result<Option<OwnedFd>> {
     if let Some(stdin) = enter.streams.open_stdin()? {
         channel.send(&FromView::Stdin, Some(stdin.as_fd()))?;
     }
+    for (number, file) in enter.streams.open_others()? {
+        channel.send(&FromView::File { number }, Some(file.as_fd()))?;
+    }
     Ok(Some(Filter::new(&enter.policy).install()?))
+}
+
+/// What the last processes left in the view's IPC namespace, as a file; `None` for nothing.
+fn left() -> Result<Option<OwnedFd>> {
+    let left = ipc::collect().context("look what is left of communication")?;
+    if left == ipc::Left::default() {
+        return Ok(None);
+    }
+    let fd = memfd_create("txos-left", MemfdFlags::CLOEXEC).context("make a memory file")?;
+    let mut file = File::from(fd);
+    serde_json::to_writer(&mut file, &left).context("write what is left")?;
+    file.rewind().context("write what is left")?;
+    Ok(Some(file.into()))
 }
 
 #[allow(unsafe_code)] // the descriptors come by number on the command line

@@ -3,9 +3,8 @@ use txos_store::Outcome;
 
 use crate::{
     exit::Exit,
-    state,
-    text::{count, printable},
-    verbs::{print, when},
+    text::{count, printable, shortened},
+    verbs::{print, recovered, when},
 };
 
 /// Options of `txos log`.
@@ -22,21 +21,14 @@ pub struct Args {
 
 /// Lists the transactions that have ended, the last one last.
 pub fn run(args: Args) -> Result<Exit> {
-    let history = state::open()?.history()?;
+    let history = recovered()?.history()?;
     let skipped = history.len().saturating_sub(args.lines);
     for entry in &history[skipped..] {
         if args.json {
             print(format_args!("{}\n", serde_json::to_string(entry)?))?;
             continue;
         }
-        let outcome = match entry.outcome {
-            Outcome::Committed => "committed",
-            Outcome::Aborted => "aborted",
-            Outcome::Conflicted => "conflict",
-            Outcome::Discarded => "discarded",
-            Outcome::Recovered => "recovered",
-            Outcome::Failed => "failed",
-        };
+        let outcome = word(entry.outcome);
         let took = entry.ended_ms.saturating_sub(entry.started_ms) as f64 / 1000.0;
         let retries = match entry.retries {
             0 => String::new(),
@@ -48,8 +40,20 @@ pub fn run(args: Args) -> Result<Exit> {
             when(entry.started_ms),
             took,
             count(entry.changes, "change"),
-            printable(&entry.command),
+            printable(&shortened(&entry.command)),
         ))?;
     }
     Ok(Exit::Success)
+}
+
+/// How a transaction ended, in a word.
+pub(super) fn word(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Committed => "committed",
+        Outcome::Aborted => "aborted",
+        Outcome::Conflicted => "conflict",
+        Outcome::Discarded => "discarded",
+        Outcome::Recovered => "recovered",
+        Outcome::Failed => "failed",
+    }
 }

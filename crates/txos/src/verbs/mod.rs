@@ -3,22 +3,32 @@
 pub mod abort;
 pub mod commit;
 pub mod completions;
+pub mod contention;
 pub mod diff;
 pub mod doctor;
+pub mod domain;
 pub mod enter;
+pub mod exec;
 pub mod helper;
 pub mod log;
+pub mod policy;
 pub mod ps;
 pub mod recover;
 pub mod run;
+pub mod session;
 pub mod show;
+pub mod stats;
 pub mod syscalls;
+pub mod watchdog;
+pub mod why;
 
 use std::{fmt, io::Write};
 
 use anyhow::{Context, Result};
 
-use crate::{cli::Verb, exit::Exit};
+use txos_store::StateDir;
+
+use crate::{cli::Verb, exit::Exit, manager::recover_if_free, state, text::say};
 
 /// Runs the verb.
 pub fn dispatch(verb: Verb) -> Result<Exit> {
@@ -30,12 +40,30 @@ pub fn dispatch(verb: Verb) -> Result<Exit> {
         Verb::Abort(args) => abort::run(args),
         Verb::Ps(args) => ps::run(args),
         Verb::Log(args) => log::run(args),
+        Verb::Why(args) => why::run(args),
+        Verb::Stats(args) => stats::run(args),
+        Verb::Policy(args) => policy::run(args),
+        Verb::Manager(args) => contention::run(args),
         Verb::Recover(args) => recover::run(args),
         Verb::Doctor(args) => doctor::run(args),
+        Verb::Domain(args) => domain::run(args),
         Verb::Syscalls(args) => syscalls::run(args),
         Verb::Completions(args) => completions::run(args),
+        Verb::Exec(args) => exec::run(args),
         Verb::Enter(args) => enter::run(args),
+        Verb::Watchdog(args) => watchdog::run(args),
+        Verb::Session(args) => session::run(args),
     }
+}
+
+/// Opens the state directory, and finishes or discards what a crash left, as every start of a verb that
+/// uses one does. Who only wants to look is shown what is there also where that fails.
+fn recovered() -> Result<StateDir> {
+    let state = state::open()?;
+    if let Err(error) = recover_if_free(&state) {
+        say(format!("cannot recover what a crash left: {error:#}"));
+    }
+    Ok(state)
 }
 
 /// Prints to standard output. A reader that has gone is no error: it has seen enough.

@@ -1,11 +1,18 @@
+use std::{
+    collections::HashMap,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
 use anyhow::Result;
-use txos_store::TxState;
+use serde_json::json;
+use txos_core::TxId;
+use txos_store::{TxState, TxStatus};
 
 use crate::{
+    contention::{self, Row},
     exit::Exit,
-    state,
-    text::printable,
-    verbs::{print, when},
+    text::{printable, shortened},
+    verbs::{print, recovered},
 };
 
 /// Options of `txos ps`.
@@ -18,23 +25,71 @@ pub struct Args {
 
 /// Lists the transactions that run or are kept.
 pub fn run(args: Args) -> Result<Exit> {
-    for status in state::open()?.transactions()? {
-        if args.json {
-            print(format_args!("{}\n", serde_json::to_string(&status)?))?;
-            continue;
-        }
-        let what = match (status.meta.state, status.alive) {
-            (TxState::Prepared, _) => "kept",
-            (TxState::Running, true) => "running",
-            (TxState::Running, false) => "crashed",
-        };
+    let state = recovered()?;
+    let rows = contention::table(state.path())?;
+    let rows: HashMap<TxId, Row> = rows.into_iter().map(|row| (row.standing.id, row)).collect();
+    let all = state.transactions()?;
+    if !args.json && !all.is_empty() {
         print(format_args!(
-            "{:>6}  {}  {what:<8}  process {}  {}\n",
-            status.meta.id,
-            when(u64::try_from(status.meta.started.sec).unwrap_or(0) * 1000),
-            status.meta.pid,
-            printable(&status.meta.command),
+            "{:>6}  {:<10}  {:>9}  {:>4}  {:>7}  {:>8}  {:>8}  {:>7}  {:<12}  COMMAND\n",
+            "ID", "STATE", "AGE", "PRIO", "RETRIES", "READ", "WRITTEN", "PROCESS", "WAITS FOR"
         ))?;
     }
+    for status in all {
+        let row = rows.get(&status.meta.id);
+        if args.json {
+            print(format_args!("{}\n", as_json(&status, row)?))?;
+        } else {
+            print_row(&status, row)?;
+        }
+    }
     Ok(Exit::Success)
+}
+
+/// How far a transaction is, in a word.
+fn state_of(status: &TxStatus, row: Option<&Row>) -> String {
+    match (status.meta.state, status.alive, row) {
+        (_, _, Some(row)) => row.state.clone(),
+        (TxState::Prepared, _, None) => "kept".to_owned(),
+        (TxState::Running, true, None) => "running".to_owned(),
+        (TxState::Running, false, None) => "crashed".to_owned(),
+    }
+}
+
+fn print_row(status: &TxStatus, row: Option<&Row>) -> Result<()> {
+    let number = |number: Option<u64>| number.map_or("-".to_owned(), |number| number.to_string());
+    let waits = row.map(|row| row.waits_for.iter().map(TxId::to_string).collect::<Vec<_>>());
+    print(format_args!(
+        "{:>6}  {:<10}  {:>9}  {:>4}  {:>7}  {:>8}  {:>8}  {:>7}  {:<12}  {}\n",
+        status.meta.id,
+        state_of(status, row),
+        age(status),
+        row.map_or("-".to_owned(), |row| row.standing.priority.to_string()),
+        status.meta.retries,
+        number(row.map(|row| row.read)),
+        number(row.and_then(|row| row.written)),
+        status.meta.pid,
+        waits.map_or_else(String::new, |ids| ids.join(",")),
+        printable(&shortened(&status.meta.command)),
+    ))
+}
+
+fn age(status: &TxStatus) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let seconds = now.saturating_sub(u64::try_from(status.meta.started.sec).unwrap_or(0));
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3600 => format!("{} min", seconds / 60),
+        3600..172_800 => format!("{} h", seconds / 3600),
+        _ => format!("{} days", seconds / 86_400),
+    }
+}
+
+fn as_json(status: &TxStatus, row: Option<&Row>) -> Result<String> {
+    let mut value = serde_json::to_value(status)?;
+    if let Some(fields) = value.as_object_mut() {
+        fields.insert("state".to_owned(), json!(state_of(status, row)));
+        fields.insert("contention".to_owned(), json!(row));
+    }
+    Ok(value.to_string())
 }

@@ -1,6 +1,13 @@
 use anyhow::Result;
+use txos_domain::DomainError;
 
-use crate::{exit::Exit, manager::tell_recovery, state, text::say, verbs::print};
+use crate::{
+    exit::Exit,
+    manager::{lock, tell_recovery},
+    state,
+    text::say,
+    verbs::print,
+};
 
 /// Options of `txos recover`.
 #[derive(Debug, clap::Args)]
@@ -10,17 +17,25 @@ pub struct Args {
     json: bool,
 }
 
-/// Finishes or discards what a crash left.
+/// Finishes or discards what a crash left. What runs is left alone; a commit is waited for.
 pub fn run(args: Args) -> Result<Exit> {
-    let report = txos_store::recover(&state::open()?)?;
+    let state = state::open()?;
+    let lock = lock(&state, "txos recover", &|| false)?;
+    let report = txos_store::recover_locked(&state, &lock)?;
+    let swept = txos_domain::sweep();
+    for group in swept.iter().flatten() {
+        say(format!("{} was left standing still, and runs again", group.display()));
+    }
     if args.json {
         print(format_args!("{}\n", serde_json::to_string_pretty(&report)?))?;
-    } else if let Some(holder) = &report.busy {
-        say(format!("nothing was looked at: the state directory is in use by {holder}"));
     } else if report.is_empty() {
         print(format_args!("nothing to recover\n"))?;
     } else {
         tell_recovery(&report);
     }
-    Ok(if report.busy.is_some() { Exit::Failure } else { Exit::Success })
+    match swept {
+        // No domains here, no pauses.
+        Ok(_) | Err(DomainError::Unavailable { .. }) => Ok(Exit::Success),
+        Err(error) => Err(error.into()),
+    }
 }

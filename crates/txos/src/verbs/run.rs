@@ -8,12 +8,13 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
+use txos_domain::DomainError;
 use txos_effects::{Host, OnUnsupported};
 
 use crate::{
     cli::{absolute, duration, size},
     exit::Exit,
-    manager::{self, Finish, Limits, Linger, Options, ReportFile},
+    manager::{self, BesideOptions, Finish, Limits, Linger, Options, ReportFile, Towards},
     verbs::helper::HELPERS,
 };
 
@@ -62,6 +63,11 @@ pub struct Args {
     #[arg(long, value_name = "net|PATH")]
     allow: Vec<PathBuf>,
 
+    /// Record what comes over TCP from the allowed hosts (from all, where none is named): running
+    /// again sees the same bytes
+    #[arg(long, value_name = "HOW", value_enum)]
+    net: Option<Net>,
+
     /// What a call does that cannot be isolated or undone
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = Unsupported::Error)]
     on_unsupported: Unsupported,
@@ -94,9 +100,32 @@ pub struct Args {
     #[arg(long, value_name = "SIZE", value_parser = size)]
     max_memory: Option<u64>,
 
-    /// Let what is written to FILE through at once: it survives an abort (may be repeated)
+    /// Let what is appended to FILE through at once: it survives an abort, and what is in FILE cannot be
+    /// changed (may be repeated)
     #[arg(long, value_name = "FILE")]
     exempt_log: Vec<PathBuf>,
+
+    /// Whose processes stand still while the transaction commits, so that they see all of it or
+    /// nothing: a domain (see `txos domain`), the whole `system`, or `none`
+    #[arg(long, value_name = "NAME|system|none", value_parser = towards, default_value = "none")]
+    domain: Towards,
+
+    /// How long a domain may stand still before the commit is decided
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "250ms")]
+    pause_limit: Duration,
+
+    /// After N losses hold the members of the domain who keep changing what is read, or without a
+    /// domain have writers of it wait where the kernel grants that; 0 for never
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    hold_after: u32,
+
+    /// How long members are held, or writers wait, at the most
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10s")]
+    hold_limit: Duration,
+
+    /// Do not listen to changes by others while the command runs; they are found at commit
+    #[arg(long)]
+    no_early_doom: bool,
 
     /// What happens to processes that outlive the command
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = Linger::Wait)]
@@ -106,6 +135,11 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     pass_fd: Vec<i32>,
 
+    /// Win conflicts with transactions of a lower N (default 0; among equals scheduling class and
+    /// nice value count, then age)
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
+    priority: i32,
+
     /// Say nothing but errors
     #[arg(long, short)]
     quiet: bool,
@@ -113,6 +147,12 @@ pub struct Args {
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true)]
     command: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Net {
+    /// Streams are recorded, and replayed when the command runs again
+    Record,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -170,9 +210,11 @@ pub fn run(args: Args) -> Result<Exit> {
         }
     }
     live.extend(paths(allow_paths, "--allow")?);
-    for log in args.exempt_log {
-        live.push(exempt_log(&log).with_context(|| format!("--exempt-log {}", log.display()))?);
-    }
+    let logs = args
+        .exempt_log
+        .iter()
+        .map(|log| exempt_log(log).with_context(|| format!("--exempt-log {}", log.display())));
+    let exempt_logs = logs.collect::<Result<_>>()?;
     let relax = args.relax.into_iter().map(absolute).collect::<std::io::Result<_>>();
     manager::run(Options {
         finish,
@@ -180,8 +222,10 @@ pub fn run(args: Args) -> Result<Exit> {
         durable: !args.nondurable,
         trees: paths(args.tree, "--tree")?,
         live,
+        exempt_logs,
         relax: relax.context("option --relax")?,
         allow_net,
+        record: args.net.is_some(),
         allow_hosts,
         on_unsupported: match args.on_unsupported {
             Unsupported::Error => OnUnsupported::Error,
@@ -201,11 +245,28 @@ pub fn run(args: Args) -> Result<Exit> {
             processes: args.max_processes,
             memory: args.max_memory,
         },
+        beside: BesideOptions {
+            towards: args.domain,
+            pause_limit: args.pause_limit,
+            hold_after: args.hold_after,
+            hold_limit: args.hold_limit,
+            early_doom: !args.no_early_doom,
+        },
         linger: args.linger,
+        priority: args.priority,
         pass_fds: args.pass_fd,
         quiet: args.quiet,
         command: args.command,
     })
+}
+
+/// Whose processes stand still.
+fn towards(text: &str) -> Result<Towards, String> {
+    match text {
+        "none" => Ok(Towards::Nobody),
+        "system" => Ok(Towards::System),
+        name => name.parse().map(Towards::Domain).map_err(|error: DomainError| error.to_string()),
+    }
 }
 
 /// The addresses of `HOST` or `HOST:PORT`; an IPv6 address with a port stands in brackets.
@@ -222,7 +283,7 @@ fn hosts(text: &str) -> Result<Vec<Host>> {
     Ok(found.map(|address| Host { ip: address.ip(), port }).collect())
 }
 
-/// A log outside of the transaction: made if it is absent, and let through by its own name.
+/// A log outside of the transaction, made if it is absent.
 fn exempt_log(log: &Path) -> Result<PathBuf> {
     let file = OpenOptions::new().append(true).create(true).open(log)?;
     ensure!(file.metadata()?.is_file(), "it must be a regular file");

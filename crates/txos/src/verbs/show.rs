@@ -1,7 +1,12 @@
 use anyhow::{Result, bail};
 use txos_core::TxId;
 
-use crate::{exit::Exit, manager::kept, state, text::printable, verbs::print};
+use crate::{
+    exit::Exit,
+    manager::kept,
+    text::printable,
+    verbs::{log, print, recovered, when},
+};
 
 /// Options of `txos show`.
 #[derive(Debug, clap::Args)]
@@ -17,7 +22,7 @@ pub struct Args {
 /// Shows what is known of a transaction: the report of one that is kept, the log line of one that
 /// has ended, and the beginning of one that runs.
 pub fn run(args: Args) -> Result<Exit> {
-    let state = state::open()?;
+    let state = recovered()?;
     if let Some(report) = kept::report(&state, args.id)? {
         if args.json {
             print(format_args!("{}\n", serde_json::to_string_pretty(&report)?))?;
@@ -37,12 +42,42 @@ pub fn run(args: Args) -> Result<Exit> {
         return Ok(Exit::Success);
     }
     if let Some(status) = state.transactions()?.into_iter().find(|tx| tx.meta.id == args.id) {
-        print(format_args!("{}\n", serde_json::to_string_pretty(&status)?))?;
+        if args.json {
+            print(format_args!("{}\n", serde_json::to_string_pretty(&status)?))?;
+        } else {
+            print(format_args!(
+                "transaction {}: running, process {}\ncommand:  {}\nretries:  {}\n",
+                args.id,
+                status.meta.pid,
+                printable(&status.meta.command),
+                status.meta.retries,
+            ))?;
+        }
         return Ok(Exit::Success);
     }
-    match state.history()?.into_iter().find(|entry| entry.id == args.id) {
-        Some(entry) => print(format_args!("{}\n", serde_json::to_string_pretty(&entry)?))?,
-        None => bail!("no transaction {}: see `txos ps` and `txos log`", args.id),
+    let Some(entry) = state.history()?.into_iter().find(|entry| entry.id == args.id) else {
+        bail!("no transaction {}: see `txos ps` and `txos log`", args.id)
+    };
+    if args.json {
+        print(format_args!("{}\n", serde_json::to_string_pretty(&entry)?))?;
+        return Ok(Exit::Success);
+    }
+    print(format_args!(
+        "transaction {}: {}{}\ncommand:  {}\nbegan:    {}\nended:    {}\nretries:  {}\nchanges:  {}\n",
+        args.id,
+        log::word(entry.outcome),
+        entry.status.map_or_else(String::new, |status| format!(", exit status {status}")),
+        printable(&entry.command),
+        when(entry.started_ms),
+        when(entry.ended_ms),
+        entry.retries,
+        entry.changes,
+    ))?;
+    if !entry.note.is_empty() {
+        print(format_args!("note:     {}\n", printable(&entry.note)))?;
+    }
+    if entry.loss.is_some() {
+        print(format_args!("lost:     see `txos why {}`\n", args.id))?;
     }
     Ok(Exit::Success)
 }

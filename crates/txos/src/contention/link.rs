@@ -1,0 +1,397 @@
+//! The transaction's side of its connection to the contention manager.
+
+use std::{
+    fmt,
+    fs::File,
+    io::Write,
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::fs::FileExt,
+    },
+    path::Path,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::fs::{MemfdFlags, memfd_create};
+use txos_capture::{HoldAnswer, Holds};
+use txos_core::{
+    Conflict, Facet, Seen,
+    contention::{Hold, Standing, Written},
+};
+use txos_effects::supervisor::OnWait;
+use txos_view::Channel;
+
+use crate::text::shortened;
+
+use super::{
+    Ended,
+    message::{Met, Rival, ToManager, ToTransaction, Word},
+    socket::Place,
+};
+
+/// How long the manager may be silent where it owes an answer. It waits itself for those that it asks
+/// (`super::server::PATIENCE`).
+pub const PATIENCE: Duration = Duration::from_secs(30);
+/// How often it may end just when it is connected to.
+const RECONNECTS: u32 = 100;
+
+/// What the manager decides about an attempt, in the middle of it.
+#[derive(Clone, Debug)]
+pub enum Verdict {
+    /// Ready, it waits for this transaction.
+    Waits(Rival),
+    /// Ready, it may validate and apply.
+    Granted,
+    /// It has lost.
+    Lost(Lost),
+    /// The manager has ended.
+    Gone,
+}
+
+/// To whom an attempt lost, and why.
+#[derive(Clone, Debug)]
+pub struct Lost {
+    /// The winner.
+    pub winner: Rival,
+    met: Option<Met>,
+}
+
+impl Lost {
+    /// The same as a conflict.
+    pub fn conflict(&self) -> Conflict {
+        let (path, facet) = match &self.met {
+            Some(met) => (met.path.as_str().into(), met.facet),
+            // It was read after the winner was ready, and before the policy changed.
+            None => ("/".into(), Facet::Content),
+        };
+        Conflict { path, facet, seen: Seen::Changed, detail: format!("{} writes it", self.winner) }
+    }
+}
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.winner.fmt(f)
+    }
+}
+
+type Tell = Box<dyn Fn(u32, Verdict) + Send>;
+
+/// A transaction's connection to the manager, for all of its attempts.
+pub struct Link {
+    shared: Arc<Shared>,
+    holds: Arc<Holds>,
+    standing: Standing,
+    command: String,
+}
+
+struct Shared {
+    place: Place,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    channel: Arc<Channel>,
+    /// What was sent first, for another connection if this one ends before it is answered.
+    first: ToManager,
+    attempt: u32,
+    /// Whether the attempt is known to the manager and not over.
+    open: bool,
+    started: bool,
+    /// Whether the manager has ever said anything.
+    heard: bool,
+    gone: bool,
+    lost: Option<Lost>,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A manager that is gone is told of by the thread that listens.
+    fn send(&self, message: &ToManager, fd: Option<&OwnedFd>) {
+        let channel = Arc::clone(&self.lock().channel);
+        let _ = channel.send(message, fd.map(AsFd::as_fd));
+    }
+}
+
+impl Link {
+    /// Joins the manager of the state directory at `state`, which is started if there is none, as a
+    /// transaction that wants to run its first attempt. `tell` hears what is decided, with the
+    /// number of the attempt.
+    ///
+    /// Returns without waiting for the manager's answer: see [`Link::wait_for_start`].
+    ///
+    /// # Errors
+    /// If the manager cannot be started.
+    pub fn join(state: &Path, standing: Standing, command: &str, tell: Tell) -> Result<Link> {
+        let place = Place::of(state)?;
+        let channel = Arc::new(place.connect_or_start()?);
+        let command = shortened(command);
+        let first =
+            ToManager::Begin { standing: standing.clone(), attempt: 0, command: command.clone() };
+        let state = State {
+            channel,
+            first,
+            attempt: 0,
+            open: true,
+            started: false,
+            heard: false,
+            gone: false,
+            lost: None,
+        };
+        let shared = Arc::new(Shared { place, state: Mutex::new(state), changed: Condvar::new() });
+        let touched = Arc::downgrade(&shared);
+        let holds = Arc::new_cyclic(|holds: &std::sync::Weak<Holds>| {
+            let holds = holds.clone();
+            Holds::new(Box::new(move |hold| {
+                if let (Some(shared), Some(holds)) = (touched.upgrade(), holds.upgrade()) {
+                    shared.send(&ToManager::Touch { hold, read: holds.size() }, None);
+                }
+            }))
+        });
+        let first = shared.lock().first.clone();
+        shared.send(&first, None);
+        let listener = Listener { shared: Arc::clone(&shared), holds: Arc::clone(&holds), tell };
+        thread::Builder::new()
+            .name("txos-manager".into())
+            .spawn(move || listener.listen())
+            .context("cannot start a thread for the contention manager")?;
+        Ok(Link { shared, holds, standing, command })
+    }
+
+    /// What others hold, for the capture.
+    pub fn holds(&self) -> Arc<Holds> {
+        Arc::clone(&self.holds)
+    }
+
+    /// Tells the manager whether a member waits for a file lock of somebody else: such a transaction
+    /// is no reason for others to wait.
+    pub fn on_wait(&self) -> OnWait {
+        let shared = Arc::downgrade(&self.shared);
+        Box::new(move |waits| {
+            if let Some(shared) = shared.upgrade() {
+                shared.send(&ToManager::Stuck(waits), None);
+            }
+        })
+    }
+
+    /// Wants to run attempt number `attempt`, having lost `losses` times.
+    pub fn begin(&mut self, attempt: u32, losses: u32) {
+        self.standing.losses = losses;
+        self.holds.begin();
+        let message = ToManager::Begin {
+            standing: self.standing.clone(),
+            attempt,
+            command: self.command.clone(),
+        };
+        let mut state = self.shared.lock();
+        (state.attempt, state.open, state.started) = (attempt, true, false);
+        state.lost = None;
+        drop(state);
+        self.shared.send(&message, None);
+    }
+
+    /// Waits until the first attempt may run, which is at once.
+    ///
+    /// # Errors
+    /// If the manager does not answer, or has ended.
+    pub fn wait_for_first_start(&self) -> Result<()> {
+        let began = Instant::now();
+        let started = self.wait_for_start(|| began.elapsed() > PATIENCE)?;
+        ensure!(started, SILENT);
+        Ok(())
+    }
+
+    /// Waits until the attempt may run; `Ok(false)` if `cancelled` ended the wait. It is asked some
+    /// twenty times a second.
+    ///
+    /// # Errors
+    /// If the manager does not answer, or has ended.
+    pub fn wait_for_start(&self, mut cancelled: impl FnMut() -> bool) -> Result<bool> {
+        let began = Instant::now();
+        let mut state = self.shared.lock();
+        while !state.started {
+            if state.gone {
+                bail!(GONE);
+            }
+            if !state.heard && began.elapsed() > PATIENCE {
+                bail!(SILENT);
+            }
+            if cancelled() {
+                return Ok(false);
+            }
+            let wait = self.shared.changed.wait_timeout(state, Duration::from_millis(50));
+            state = wait.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        Ok(true)
+    }
+
+    /// The command has ended, and would write this, having read `read` objects. What is decided
+    /// comes by `tell`.
+    ///
+    /// # Errors
+    /// If there is no memory for it.
+    pub fn ready(&self, written: &Written, read: u64) -> Result<()> {
+        let fd = memfd_create("txos-written", MemfdFlags::CLOEXEC)
+            .context("cannot make a memory file")?;
+        let mut file = File::from(fd);
+        file.write_all(&written.encode()).context("cannot fill a memory file")?;
+        let message = ToManager::Ready { read, written: written.len() as u64 };
+        self.shared.send(&message, Some(&file.into()));
+        Ok(())
+    }
+
+    /// To whom this attempt has lost, if it has.
+    pub fn lost(&self) -> Option<Lost> {
+        self.shared.lock().lost.clone()
+    }
+
+    /// The attempt is over. Said twice, it counts once.
+    pub fn end(&self, ended: Ended) {
+        // No answer about what this attempt has read comes after this.
+        self.holds.finish();
+        let mut state = self.shared.lock();
+        let open = std::mem::replace(&mut state.open, false);
+        drop(state);
+        if open {
+            self.shared.send(&ToManager::End(ended), None);
+        }
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.end(Ended::default());
+        // Ends the thread that listens, too.
+        let channel = Arc::clone(&self.shared.lock().channel);
+        let _ = rustix::net::shutdown(&*channel, rustix::net::Shutdown::Both);
+    }
+}
+
+/// What is said when the manager has ended.
+pub const GONE: &str = "the contention manager of the state directory ended unexpectedly; run the \
+                        transaction again";
+
+const SILENT: &str = "the contention manager does not answer: what listens at the socket `manager` \
+                      of the state directory is another program, or it is stopped; end it";
+
+struct Listener {
+    shared: Arc<Shared>,
+    holds: Arc<Holds>,
+    tell: Tell,
+}
+
+impl Listener {
+    fn listen(self) {
+        let mut reconnects = 0;
+        loop {
+            let channel = Arc::clone(&self.shared.lock().channel);
+            match channel.receive::<ToTransaction>() {
+                Ok(Some((message, fd))) => {
+                    self.shared.lock().heard = true;
+                    self.handle(message, fd);
+                }
+                Ok(None) | Err(_) => {
+                    reconnects += 1;
+                    if reconnects > RECONNECTS || !self.reconnect() {
+                        return self.gone();
+                    }
+                }
+            }
+        }
+    }
+
+    /// A manager that was just ending when it was connected to has heard nothing: the next one is
+    /// told the same.
+    fn reconnect(&self) -> bool {
+        let heard = {
+            let state = self.shared.lock();
+            state.heard || !state.open
+        };
+        if heard {
+            return false;
+        }
+        thread::sleep(Duration::from_millis(1));
+        let Ok(channel) = self.shared.place.connect_or_start() else { return false };
+        let mut state = self.shared.lock();
+        state.channel = Arc::new(channel);
+        state.channel.send(&state.first, None).is_ok()
+    }
+
+    fn gone(&self) {
+        let mut state = self.shared.lock();
+        state.gone = true;
+        let (attempt, open) = (state.attempt, state.open);
+        drop(state);
+        self.shared.changed.notify_all();
+        if open {
+            // Who waits for a hold would wait for ever.
+            self.holds.stop();
+            (self.tell)(attempt, Verdict::Gone);
+        }
+    }
+
+    fn handle(&self, message: ToTransaction, fd: Option<OwnedFd>) {
+        match message {
+            ToTransaction::Ask { hold } => self.set_up(hold, fd),
+            ToTransaction::Release { hold } => self.holds.release(hold),
+            ToTransaction::Pass { hold } => self.holds.pass(hold),
+            ToTransaction::Count => {
+                self.shared.send(&ToManager::Count { read: self.holds.size() }, None);
+            }
+            ToTransaction::Attempt(attempt, word) => self.word(attempt, word),
+            ToTransaction::Table(_) | ToTransaction::Stats(_) | ToTransaction::Policy(_) => {}
+        }
+    }
+
+    fn set_up(&self, hold: Hold, fd: Option<OwnedFd>) {
+        // Of what cannot be understood nothing is held; the validation at the commit finds it.
+        let written = fd.and_then(read_all).and_then(|bytes| Written::decode(&bytes).ok());
+        self.holds.set_up(hold, written.unwrap_or_default(), |HoldAnswer { meeting, size }| {
+            let met = meeting.map(|meeting| Met {
+                path: meeting.path.to_string_lossy().into_owned(),
+                facet: meeting.facet,
+            });
+            self.shared.send(&ToManager::Answer { hold, met, read: size }, None);
+        });
+    }
+
+    fn word(&self, attempt: u32, word: Word) {
+        let mut state = self.shared.lock();
+        // What is said of an attempt that is over is late.
+        if state.attempt != attempt || !state.open {
+            return;
+        }
+        match word {
+            Word::Start => {
+                state.started = true;
+                drop(state);
+                self.shared.changed.notify_all();
+            }
+            Word::Wait(rival) => (self.tell)(attempt, Verdict::Waits(rival)),
+            Word::Grant => (self.tell)(attempt, Verdict::Granted),
+            Word::Doom(winner, met) => {
+                // Known before the first touch fails, so that its failure is taken for what it is.
+                let lost = Lost { winner, met };
+                state.lost = Some(lost.clone());
+                self.holds.stop();
+                drop(state);
+                self.shared.send(&ToManager::Stopped, None);
+                (self.tell)(attempt, Verdict::Lost(lost));
+            }
+        }
+    }
+}
+
+fn read_all(fd: OwnedFd) -> Option<Vec<u8>> {
+    let file = File::from(fd);
+    let mut bytes = vec![0; usize::try_from(file.metadata().ok()?.len()).ok()?];
+    // Others read from the same open file: no position is shared this way.
+    file.read_exact_at(&mut bytes, 0).ok()?;
+    Some(bytes)
+}

@@ -1,0 +1,109 @@
+//! What people ask the contention manager, and what they are told where none runs.
+
+use std::{
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, anyhow, bail};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use txos_core::contention::Policy;
+use txos_view::Channel;
+
+use super::{
+    Row, Stats,
+    message::{ToManager, ToTransaction},
+    server::{POLICY, read_policy},
+    socket::Place,
+    stats::FILE,
+};
+
+/// How long an answer is waited for.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The transactions that run in the state directory at `state`.
+///
+/// # Errors
+/// If a manager is there and does not answer.
+pub fn table(state: &Path) -> Result<Vec<Row>> {
+    match ask(state, &ToManager::Table)? {
+        Some(ToTransaction::Table(rows)) => Ok(rows),
+        Some(other) => Err(unexpected(&other)),
+        None => Ok(Vec::new()),
+    }
+}
+
+/// What has been counted in the state directory at `state`.
+///
+/// # Errors
+/// If a manager is there and does not answer.
+pub fn stats(state: &Path) -> Result<Stats> {
+    match ask(state, &ToManager::Stats)? {
+        Some(ToTransaction::Stats(stats)) => Ok(*stats),
+        Some(other) => Err(unexpected(&other)),
+        None => Ok(Stats::load(&state.join(FILE))),
+    }
+}
+
+/// The policy of the state directory at `state`.
+///
+/// # Errors
+/// If a manager is there and does not answer.
+pub fn policy(state: &Path) -> Result<Policy> {
+    match ask(state, &ToManager::Policy(None))? {
+        Some(ToTransaction::Policy(policy)) => Ok(policy),
+        Some(other) => Err(unexpected(&other)),
+        None => Ok(read_policy(&state.join(POLICY))),
+    }
+}
+
+/// Sets the policy of the state directory at `state`, for what runs and what comes.
+///
+/// # Errors
+/// If it cannot be written, or a manager is there and does not answer.
+pub fn set_policy(state: &Path, policy: Policy) -> Result<()> {
+    // First where the next manager finds it, so that none is started in between with the old one.
+    let (path, aside) = (state.join(POLICY), state.join("policy.new"));
+    std::fs::write(&aside, format!("{policy}\n"))
+        .and_then(|()| std::fs::rename(&aside, &path))
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    ask(state, &ToManager::Policy(Some(policy))).map(drop)
+}
+
+/// Asks the manager; `None` if none runs.
+fn ask(state: &Path, question: &ToManager) -> Result<Option<ToTransaction>> {
+    let place = Place::of(state)?;
+    let began = Instant::now();
+    loop {
+        let Some(channel) = place.connect()? else { return Ok(None) };
+        if channel.send(question, None).is_ok()
+            && let Some(answer) = answer(&channel, state)?
+        {
+            return Ok(Some(answer));
+        }
+        // It was just about to end.
+        if began.elapsed() > PATIENCE {
+            bail!("the contention manager of {} ends all connections", state.display());
+        }
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn answer(channel: &Channel, state: &Path) -> Result<Option<ToTransaction>> {
+    let wait = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
+    let count = poll(&mut [PollFd::new(channel, PollFlags::IN)], Some(&wait))?;
+    if count == 0 {
+        bail!(
+            "what listens at {} does not answer: it is no contention manager, or it is stopped; \
+             end it",
+            state.join("manager").display()
+        );
+    }
+    let received = channel.receive().map_err(|error| anyhow!("{error}"))?;
+    Ok(received.map(|(answer, _)| answer))
+}
+
+fn unexpected(answer: &ToTransaction) -> anyhow::Error {
+    anyhow!("the contention manager gave another answer than asked for: {answer:?}")
+}

@@ -1,0 +1,52 @@
+//! The hidden verb of the contention manager's process.
+
+use std::{
+    os::fd::{OwnedFd, RawFd},
+    path::PathBuf,
+};
+
+use anyhow::Result;
+
+use crate::{contention, exit::Exit};
+
+/// Options of the hidden verb.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The state directory
+    state: PathBuf,
+    /// Descriptor of the listening socket
+    listener: RawFd,
+    /// Descriptor of the locked file
+    lock: RawFd,
+}
+
+/// Serves a state directory until nobody needs it.
+pub fn run(args: Args) -> Result<Exit> {
+    close_others(&[0, 1, 2, args.listener, args.lock]);
+    contention::run(&args.state, inherited(args.listener), inherited(args.lock))?;
+    Ok(Exit::Success)
+}
+
+/// Closes what else was inherited from whoever happened to start the manager: a pipe that it held
+/// would not end for those who read it.
+#[allow(unsafe_code)] // the descriptors are known by number alone
+fn close_others(ours: &[RawFd]) {
+    let open: Vec<RawFd> = std::fs::read_dir("/proc/self/fd")
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .collect();
+    for fd in open.into_iter().filter(|fd| !ours.contains(fd)) {
+        // SAFETY: this is the first thing that this process does with descriptors, on its only
+        // thread: nothing in it knows or uses any other. One that is closed already (the
+        // directory's own) gives an error.
+        unsafe { libc::close(fd) };
+    }
+}
+
+#[allow(unsafe_code)] // the descriptors come by number on the command line
+fn inherited(fd: RawFd) -> OwnedFd {
+    use std::os::fd::FromRawFd;
+    // SAFETY: whoever starts the manager made these descriptors for it alone and names each once.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}

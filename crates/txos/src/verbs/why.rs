@@ -1,0 +1,48 @@
+use anyhow::{Result, bail};
+use txos_core::TxId;
+
+use crate::{
+    exit::Exit,
+    text::printable,
+    verbs::{print, recovered},
+};
+
+/// Options of `txos why`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The transaction
+    id: TxId,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Says why a transaction lost the last time, also if it has committed since.
+pub fn run(args: Args) -> Result<Exit> {
+    let state = recovered()?;
+    let id = args.id;
+    let running = state.transactions()?.into_iter().find(|tx| tx.meta.id == id);
+    let ended = state.history()?.into_iter().rev().find(|entry| entry.id == id);
+    let (loss, known) = match (running, ended) {
+        (Some(tx), _) => (tx.meta.loss, true),
+        (None, Some(entry)) => (entry.loss, true),
+        (None, None) => (None, false),
+    };
+    match loss {
+        None if !known => bail!("no transaction {id}: see `txos ps` and `txos log`"),
+        None if args.json => print(format_args!("null\n"))?,
+        None => print(format_args!("transaction {id} has not lost to anybody\n"))?,
+        Some(loss) if args.json => {
+            print(format_args!("{}\n", serde_json::to_string_pretty(&loss)?))?;
+        }
+        Some(loss) => {
+            print(format_args!("transaction {id}, attempt {}:\n", loss.attempt))?;
+            for conflict in &loss.conflicts {
+                print(format_args!("  {}\n", printable(&conflict.to_string())))?;
+            }
+            print(format_args!("caused by {}\n", printable(&loss.by)))?;
+        }
+    }
+    Ok(Exit::Success)
+}
