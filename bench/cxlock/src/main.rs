@@ -8,9 +8,12 @@
 mod subject;
 mod workload;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use cxlock::{Engine, Rtm};
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use subject::Subject;
 use workload::{COUNTERS, Sample, WORKLOADS, Workload};
 
@@ -23,6 +26,9 @@ struct Arguments {
     /// Only the workload of this name, or all whose name contains it
     #[arg(long, default_value = "")]
     only: String,
+    /// Append every round's figures to this file, as CSV
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
 }
 
 fn main() -> Result<()> {
@@ -40,12 +46,12 @@ fn main() -> Result<()> {
     println!("Hardware transactions here: {:?} (engine {})\n", Rtm::support(), Rtm::NAME);
     println!("ns a section, all threads together; {} rounds\n", arguments.rounds);
     for workload in chosen {
-        measure(workload, arguments.rounds)?;
+        measure(workload, arguments.rounds, arguments.csv.as_deref())?;
     }
     Ok(())
 }
 
-fn measure(workload: &Workload, rounds: u32) -> Result<()> {
+fn measure(workload: &Workload, rounds: u32, csv: Option<&Path>) -> Result<()> {
     let subjects = subject::all(COUNTERS);
     let mut samples: Vec<Vec<Sample>> = vec![Vec::new(); subjects.len()];
     for round in 0..=rounds {
@@ -57,6 +63,23 @@ fn measure(workload: &Workload, rounds: u32) -> Result<()> {
                 samples.push(sample);
             }
         }
+    }
+    if let Some(path) = csv {
+        let rounds = samples.iter().zip(&subjects).flat_map(|(samples, (name, _))| {
+            samples.iter().enumerate().map(move |(round, sample)| (name, round, sample))
+        });
+        let lines: String = rounds
+            .map(|(name, round, s)| {
+                let workload = workload.name;
+                format!(
+                    "\"{workload}\",\"{name}\",{},{:.2},{:.2}\n",
+                    round + 1,
+                    s.wall,
+                    s.processor
+                )
+            })
+            .collect();
+        append(path, &lines).with_context(|| format!("cannot write {}", path.display()))?;
     }
     println!(
         "**{}**: {}\n\n| lock | wall, best | wall | processor |\n|---|--:|--:|--:|",
@@ -70,6 +93,15 @@ fn measure(workload: &Workload, rounds: u32) -> Result<()> {
     }
     println!();
     Ok(())
+}
+
+/// Appends `lines` to the CSV file at `path`, which begins with a line of column names.
+fn append(path: &Path, lines: &str) -> std::io::Result<()> {
+    let mut file = OpenOptions::new().create(true).append(true).open(path)?;
+    if file.metadata()?.len() == 0 {
+        writeln!(file, "workload,lock,round,wall_ns,processor_ns")?;
+    }
+    file.write_all(lines.as_bytes())
 }
 
 fn check(name: &str, subject: &dyn Subject, expected: u64) -> Result<()> {

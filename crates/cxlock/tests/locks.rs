@@ -293,6 +293,7 @@ fn transactions_first_waits_for_them_and_not_for_ever() {
         let lock = CxLock::<Stm>::with_policy(Policy::TransactionsFirst { patience }).with_stats();
         let cell = TCell::<u32, Stm>::new(0);
         let (entered, taken) = (AtomicBool::new(false), AtomicBool::new(false));
+        let refused = AtomicBool::new(false);
         let runs = AtomicU32::new(0);
         thread::scope(|t| {
             t.spawn(|| {
@@ -301,6 +302,9 @@ fn transactions_first_waits_for_them_and_not_for_ever() {
                     let n = s.read(&cell)?;
                     entered.store(true, Ordering::SeqCst);
                     if first && transaction_wins {
+                        while !refused.load(Ordering::SeqCst) {
+                            thread::yield_now();
+                        }
                         thread::sleep(Duration::from_millis(20));
                         assert!(!taken.load(Ordering::SeqCst), "the manager makes it wait");
                     }
@@ -314,7 +318,9 @@ fn transactions_first_waits_for_them_and_not_for_ever() {
                 thread::yield_now();
             }
             if transaction_wins {
-                assert!(lock.try_exclusive().is_none(), "a transaction is inside");
+                let tried = lock.try_exclusive().is_none();
+                refused.store(true, Ordering::SeqCst);
+                assert!(tried, "a transaction is inside");
             }
             let guard = lock.exclusive();
             taken.store(true, Ordering::SeqCst);

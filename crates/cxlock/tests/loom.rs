@@ -1,6 +1,6 @@
 //! Every interleaving (up to a number of preemptions) of small programs, under loom.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p cxlock --release --test loom`
+//! `crates/cxlock/check.sh loom`; `CXLOCK_LOOM_PREEMPTIONS` caps the number.
 //!
 //! Opacity is what most of these bodies assert: also an attempt that will restart may only see
 //! states that hold the invariant.
@@ -13,6 +13,9 @@ use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
 
 fn explore(preemptions: usize, f: impl Fn() + Sync + Send + 'static) {
+    let most = std::env::var("CXLOCK_LOOM_PREEMPTIONS").ok();
+    let most = most.map(|n| n.parse().expect("CXLOCK_LOOM_PREEMPTIONS is a number"));
+    let preemptions = most.map_or(preemptions, |most| preemptions.min(most));
     let f = std::sync::Arc::new(f);
     for strong in [true, false] {
         cxlock::model::set_strong_loads(strong);

@@ -75,8 +75,8 @@ fn everything_is_held_while_the_decision_runs() {
                     tx.write(cell, 9).expect("only the commit holds words");
                     assert!(tx.commit().is_err());
                 }
-                // Under load a few milliseconds can pass; a wait for the decision has no end.
-                assert!(begun.elapsed() < Duration::from_secs(5));
+                // Under load some seconds can pass; a wait for the decision has no end.
+                assert!(begun.elapsed() < Duration::from_secs(60));
             });
         });
         Ok::<_, ()>(())
