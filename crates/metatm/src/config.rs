@@ -100,6 +100,12 @@ pub struct Config {
     pub c2c: u32,
     /// Cycles of an upgrade from shared (O).
     pub upgrade: u32,
+    /// Cycles that each data access on the bus occupies it (O; 0: no two accesses ever meet).
+    pub bus: u32,
+    /// Cycles by which a processor may run ahead of the slowest (O; 0: exact order).
+    pub skew: u32,
+    /// A data access takes effect at the end of its miss, not at its begin (O).
+    pub late: bool,
     /// Model instruction fetches through L1 I.
     pub icache: bool,
     /// Simulated cycles in a microsecond (O; low, so that a run holds many disk accesses).
@@ -110,6 +116,10 @@ pub struct Config {
     pub disk_us: u32,
     /// Network latency in microseconds (P: 100).
     pub net_us: u32,
+    /// Microseconds of PCI bus time for one disk request (O; 4 KB at 133 MB/s).
+    pub dma_us: u32,
+    /// Microseconds of wire time for one packet (O; 1500 bytes at 1 Gbit/s).
+    pub wire_us: u32,
     /// Contention policy (P: SizeMatters).
     pub policy: Policy,
     /// Restarts after which size no longer counts, only age (D).
@@ -120,6 +130,10 @@ pub struct Config {
     pub backoff_base: u32,
     /// Backoff cap as a power of two times the base (O).
     pub backoff_cap: u32,
+    /// First wait that the polite policy grants, in cycles; doubled each time (O).
+    pub polite_base: u32,
+    /// Waits that the polite policy grants before it insists (O).
+    pub polite_waits: u32,
     /// Cycles to put a transaction's old values back, and the same for each word (O).
     pub abort_cost: u32,
     /// Cycles for each line that overflowed L1 (O).
@@ -128,6 +142,9 @@ pub struct Config {
     pub overflow: Option<Overflow>,
     /// Judgement of `xcas`.
     pub xcas: XcasRule,
+    /// A waiter that sees its spinlock free pauses for up to this many cycles and looks again before
+    /// it tries (0: Linux's spinlock).
+    pub spin_backoff: u32,
     /// A transaction that spins in `xtest` loses every judged conflict (D: resolves section 5.3).
     pub spinner_yields: bool,
     /// What one I/O restart converts.
@@ -136,6 +153,24 @@ pub struct Config {
     pub kernel: KernelKind,
     /// Scheduler.
     pub sched: SchedKind,
+    /// Ticks of a thread's quantum (O).
+    pub quantum: u32,
+    /// Ticks between two runs of the real-time daemon (O).
+    pub daemon_ticks: u32,
+    /// Aware scheduler: weight of old samples in a moving average, against 1 for a new one (O).
+    pub average: u32,
+    /// Aware scheduler: words from which a transaction counts as large (O).
+    pub large: u32,
+    /// Aware scheduler: levels by which an active transaction is rewarded (O).
+    pub reward_active: u32,
+    /// Aware scheduler: levels by which large transactions are rewarded (O).
+    pub reward_large: u32,
+    /// Aware scheduler: most levels by which restarts are penalized (O).
+    pub penalty: u32,
+    /// Directories that the 32 instances of bonnie++ share among them (O; 32: each its own).
+    pub bonnie_dirs: u32,
+    /// Reads of the clock in each system call, besides those of the workload (O).
+    pub clock_reads: u32,
     /// Scale of the workload: work items asked of each thread, in percent of the standard.
     pub scale: u32,
     /// Length of the kernel's paths outside of its critical regions, in percent (O; calibrated).
@@ -162,26 +197,43 @@ impl Default for Config {
             l2_miss: 200,
             c2c: 200,
             upgrade: 200,
+            bus: 0,
+            skew: 0,
+            late: true,
             icache: true,
             cycles_per_us: 100,
             hz: 1000,
             disk_us: 5500,
             net_us: 100,
+            dma_us: 30,
+            wire_us: 12,
             policy: Policy::SizeMatters,
             fallback_restarts: 32,
             backoff: Backoff::Exponential,
             backoff_base: 64,
             backoff_cap: 8,
+            polite_base: 32,
+            polite_waits: 4,
             abort_cost: 20,
             virt_cost: 500,
             overflow: None,
             xcas: XcasRule::Judge,
+            spin_backoff: 0,
             spinner_yields: true,
             io_restart: IoRestart::PerLevel,
             kernel: KernelKind::Locks,
             sched: SchedKind::Default,
+            quantum: 10,
+            daemon_ticks: 3,
+            average: 3,
+            large: 64,
+            reward_active: 2,
+            reward_large: 1,
+            penalty: 3,
+            bonnie_dirs: 32,
+            clock_reads: 0,
             scale: 100,
-            work: 800,
+            work: 700,
             watchdog: 20_000_000,
             max_cycles: 4_000_000_000,
             sabotage: None,
@@ -195,7 +247,7 @@ fn parameter(name: &str, value: &str, reason: &str) -> SimError {
 
 /// A name for each value of an enum, for the command line.
 macro_rules! named {
-    ($ty:ident, $($name:literal => $value:expr),+) => {
+    ($ty:ident, $kind:literal, $($name:literal => $value:expr),+) => {
         impl $ty {
             /// All names that [`Self::parse`] takes.
             pub const NAMES: &'static [&'static str] = &[$($name),+];
@@ -208,7 +260,7 @@ macro_rules! named {
                 match name {
                     $($name => Ok($value),)+
                     _ => Err(SimError::Unknown {
-                        kind: stringify!($ty),
+                        kind: $kind,
                         name: name.into(),
                         known: Self::NAMES.join(", "),
                     }),
@@ -224,14 +276,14 @@ macro_rules! named {
     };
 }
 
-named!(Backoff, "exponential" => Self::Exponential, "linear" => Self::Linear, "none" => Self::None);
-named!(XcasRule, "judge" => Self::Judge, "tx-wins" => Self::TransactionsWin,
+named!(Backoff, "backoff", "exponential" => Self::Exponential, "linear" => Self::Linear, "none" => Self::None);
+named!(XcasRule, "rule for xcas", "judge" => Self::Judge, "tx-wins" => Self::TransactionsWin,
     "caller-wins" => Self::CallerWins);
-named!(Overflow, "virtualize" => Self::Virtualize, "exclusive" => Self::Exclusive);
-named!(IoRestart, "per-level" => Self::PerLevel, "all-levels" => Self::AllLevels);
-named!(KernelKind, "locks" => Self::Locks, "ss" => Self::Ss, "cx" => Self::Cx);
-named!(SchedKind, "default" => Self::Default, "aware" => Self::Aware);
-named!(Policy, "size-matters" => Self::SizeMatters, "timestamp" => Self::Timestamp,
+named!(Overflow, "overflow rule", "virtualize" => Self::Virtualize, "exclusive" => Self::Exclusive);
+named!(IoRestart, "I/O restart rule", "per-level" => Self::PerLevel, "all-levels" => Self::AllLevels);
+named!(KernelKind, "kernel", "locks" => Self::Locks, "ss" => Self::Ss, "cx" => Self::Cx);
+named!(SchedKind, "scheduler", "default" => Self::Default, "aware" => Self::Aware);
+named!(Policy, "policy", "size-matters" => Self::SizeMatters, "timestamp" => Self::Timestamp,
     "os-prio" => Self::OsPrio, "eager" => Self::Eager, "polite" => Self::Polite);
 
 impl Config {
@@ -249,26 +301,31 @@ impl Config {
                     $(stringify!($n) => self.$n = number(key, value)?,)+
                     $(stringify!($e) => self.$e = $ty::parse(value)?,)+
                     "overflow" => self.overflow = Some(Overflow::parse(value)?),
-                    "icache" | "spinner_yields" => {
+                    "icache" | "late" | "spinner_yields" => {
                         let on = match value {
                             "true" => true,
                             "false" => false,
                             _ => return Err(parameter(key, value, "true or false")),
                         };
-                        if key == "icache" { self.icache = on } else { self.spinner_yields = on }
+                        match key {
+                            "icache" => self.icache = on,
+                            "late" => self.late = on,
+                            _ => self.spinner_yields = on,
+                        }
                     }
                     _ => return Err(SimError::Unknown {
                         kind: "parameter",
                         name: key.into(),
                         known: [$(stringify!($n),)+ $(stringify!($e),)+
-                            "overflow", "icache", "spinner_yields"].join(", "),
+                            "overflow", "icache", "late", "spinner_yields"].join(", "),
                     }),
                 }
             };
         }
         keys!(numbers: cpus, seed, workload_seed, perturb, mem_bytes, l1_bytes, l2_bytes, l1_miss,
-            l2_miss, c2c, upgrade, cycles_per_us, hz, disk_us, net_us, fallback_restarts,
-            backoff_base, backoff_cap, abort_cost, virt_cost, scale, work, watchdog, max_cycles;
+            l2_miss, c2c, upgrade, bus, skew, spin_backoff, cycles_per_us, hz, disk_us, net_us, dma_us, wire_us, fallback_restarts,
+            backoff_base, backoff_cap, polite_base, polite_waits, quantum, daemon_ticks, average,
+            large, reward_active, reward_large, penalty, bonnie_dirs, clock_reads, abort_cost, virt_cost, scale, work, watchdog, max_cycles;
             names: policy: Policy, backoff: Backoff, xcas: XcasRule, io_restart: IoRestart,
             kernel: KernelKind, sched: SchedKind);
         Ok(())
@@ -291,6 +348,9 @@ impl Config {
         range("l2_miss", u64::from(self.l2_miss), 0, 100_000)?;
         range("c2c", u64::from(self.c2c), 0, 100_000)?;
         range("upgrade", u64::from(self.upgrade), 0, 100_000)?;
+        range("bus", u64::from(self.bus), 0, 10_000)?;
+        range("skew", u64::from(self.skew), 0, 100_000)?;
+        range("spin_backoff", u64::from(self.spin_backoff), 0, 100_000)?;
         range("perturb", u64::from(self.perturb), 0, 10_000)?;
         range("cycles_per_us", u64::from(self.cycles_per_us), 1, 10_000)?;
         range("hz", u64::from(self.hz), 1, 100_000)?;
@@ -298,6 +358,20 @@ impl Config {
         range("net_us", u64::from(self.net_us), 0, 1_000_000)?;
         range("backoff_base", u64::from(self.backoff_base), 1, 1 << 20)?;
         range("backoff_cap", u64::from(self.backoff_cap), 0, 20)?;
+        range("dma_us", u64::from(self.dma_us), 0, 1_000_000)?;
+        range("wire_us", u64::from(self.wire_us), 0, 1_000_000)?;
+        range("fallback_restarts", u64::from(self.fallback_restarts), 0, 20_000)?;
+        range("polite_base", u64::from(self.polite_base), 1, 1 << 20)?;
+        range("polite_waits", u64::from(self.polite_waits), 0, 20)?;
+        range("quantum", u64::from(self.quantum), 1, 10_000)?;
+        range("daemon_ticks", u64::from(self.daemon_ticks), 1, 10_000)?;
+        range("average", u64::from(self.average), 0, 1_000)?;
+        range("large", u64::from(self.large), 0, 1 << 20)?;
+        range("reward_active", u64::from(self.reward_active), 0, 10)?;
+        range("reward_large", u64::from(self.reward_large), 0, 10)?;
+        range("penalty", u64::from(self.penalty), 0, 10)?;
+        range("bonnie_dirs", u64::from(self.bonnie_dirs), 1, 32)?;
+        range("clock_reads", u64::from(self.clock_reads), 0, 100)?;
         range("abort_cost", u64::from(self.abort_cost), 0, 100_000)?;
         range("virt_cost", u64::from(self.virt_cost), 0, 1_000_000)?;
         range("work", u64::from(self.work), 0, 10_000)?;

@@ -117,6 +117,16 @@ impl Hierarchy {
         access
     }
 
+    /// True if a read (or write) of `line` by `cpu` would cost nothing.
+    #[inline]
+    pub fn hits(&self, cpu: usize, line: u32, write: bool) -> bool {
+        match self.cores[cpu].l1d.peek(line) {
+            Mesi::Invalid => false,
+            Mesi::Shared => !write,
+            Mesi::Exclusive | Mesi::Modified => true,
+        }
+    }
+
     /// The state of `line` in the L2 of `cpu`.
     pub fn state(&self, cpu: usize, line: u32) -> Mesi {
         self.cores[cpu].l2.peek(line)

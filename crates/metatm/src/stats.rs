@@ -29,10 +29,57 @@ pub struct Region {
     pub inside: u32,
     /// Most threads in it at once.
     pub most: u32,
-    /// Restarts in it because of I/O.
-    pub io_restarts: u64,
-    /// I/O operations done in it.
+    /// Executions in which I/O was done, in the region itself or in one nested in it.
     pub io: u64,
+    /// Executions that `cx_optimistic` made exclusive, by [`Reason::index`] of why: I/O that was
+    /// cancelled, an overflow of L1, or (user) a `cx_exclusive` nested in it.
+    pub exclusive: [u64; 5],
+}
+
+/// What decided a conflict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rule {
+    /// The contention policy, between two transactions.
+    Policy = 0,
+    /// The contention policy (or the rule set by `xcas`), for an `xcas` outside of a transaction.
+    Xcas = 1,
+    /// The loser spun in `xtest`, waiting for a lock.
+    Spinner = 2,
+    /// The loser's thread was on no processor.
+    Parked = 3,
+    /// The loser was suspended under the winner, on the same thread.
+    Own = 4,
+    /// The winner was a plain access outside of any transaction.
+    Plain = 5,
+}
+
+impl Rule {
+    /// All, in the order of [`Stats::decided`].
+    pub const ALL: [Self; 6] =
+        [Self::Policy, Self::Xcas, Self::Spinner, Self::Parked, Self::Own, Self::Plain];
+
+    /// What decided, in words.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Self::Policy => "policy, between transactions",
+            Self::Xcas => "policy, for an xcas",
+            Self::Spinner => "loser spun in xtest",
+            Self::Parked => "loser's thread on no processor",
+            Self::Own => "loser suspended under the winner",
+            Self::Plain => "winner outside of any transaction",
+        }
+    }
+}
+
+/// Conflicts that one [`Rule`] decided.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Decided {
+    /// All of them.
+    pub conflicts: u64,
+    /// Of them won by the lower scheduling priority.
+    pub inversions: u64,
+    /// Of them won by a non-real-time thread against a real-time one.
+    pub policy_inversions: u64,
 }
 
 /// Counters of one run.
@@ -55,6 +102,8 @@ pub struct Stats {
 
     /// Spinlocks acquired.
     pub acquires: u64,
+    /// Of them, those whose first attempt failed.
+    pub contended: u64,
     /// Test-and-set iterations that failed.
     pub test_and_set: u64,
     /// Iterations of the inner loop on the cached value.
@@ -83,16 +132,8 @@ pub struct Stats {
     /// Most restarts of any one transaction.
     pub most_restarts: u32,
 
-    /// Conflicts that the policy judged.
-    pub judged: u64,
-    /// Of them won by the lower scheduling priority.
-    pub inversions: u64,
-    /// Of them won by a non-real-time thread against a real-time one.
-    pub policy_inversions: u64,
-    /// Conflicts decided by rule, not by the policy (spinner, suspended, descheduled loser).
-    pub forced: u64,
-    /// Transactions restarted by non-transactional accesses.
-    pub asymmetric: u64,
+    /// Conflicts, by the [`Rule`] that decided them.
+    pub decided: [Decided; 6],
     /// Judged `xcas` that transactions won.
     pub xcas_refused: u64,
 
@@ -130,6 +171,24 @@ impl Stats {
     /// Cycles lost to synchronization: acquiring spinlocks, restarting, overflowing.
     pub fn sync_cycles(&self) -> u64 {
         self.acquire_cycles + self.restart_cycles() + self.virt_cycles
+    }
+
+    /// Conflicts that `rule` decided.
+    pub fn by(&self, rule: Rule) -> Decided {
+        self.decided[rule as usize]
+    }
+
+    /// Conflicts that the contention manager saw: all but those with a plain access, which always
+    /// wins and of which it is not asked (paper, section 6.2).
+    pub fn managed(&self) -> Decided {
+        let mut sum = Decided::default();
+        for rule in Rule::ALL.into_iter().filter(|r| *r != Rule::Plain) {
+            let d = self.by(rule);
+            sum.conflicts += d.conflicts;
+            sum.inversions += d.inversions;
+            sum.policy_inversions += d.policy_inversions;
+        }
+        sum
     }
 
     /// Restarts for `reason`.

@@ -63,3 +63,19 @@ fn long_ticks_do_not_overflow() {
     cfg.check().expect("within the ranges of both");
     assert_eq!(cfg.tick(), 10_000_000_000);
 }
+
+#[test]
+fn the_longest_backoff_is_long_and_not_none() {
+    // Base and cap are each within range; together they exceed 32 bits.
+    let cfg = Config {
+        cpus: 4,
+        kernel: KernelKind::Ss,
+        scale: 5,
+        backoff_base: 1 << 20,
+        backoff_cap: 20,
+        ..Config::default()
+    };
+    let long = Workload::Bonnie.run(&cfg).expect("run");
+    assert!(long.all_restarts() > 0, "or nothing waited");
+    assert!(long.backoff_cycles / long.all_restarts() > 1 << 16, "{}", long.backoff_cycles);
+}

@@ -13,7 +13,14 @@ fn bad_input_exits_with_2_and_says_why() {
         (&["run", "mab", "--set", "cpus=99"], "between 1 and 32"),
         (&["run", "mab", "--set", "cpus"], "KEY=VALUE"),
         (&["run", "mab", "--set", "nosuch=1"], "backoff_base"),
+        (&["run", "mab", "--set", "cpus=-1"], "whole number"),
+        (&["run", "mab", "--set", "quantum=0"], "between 1 and"),
+        (&["run", "mab", "--set", "late=perhaps"], "true or false"),
+        (&["run", "mab", "--set", "kernel=bsd"], "unknown kernel"),
+        (&["run", "mixed"], "kernel=cx"),
         (&["reproduce", "--seeds", "0"], "--seeds"),
+        (&["reproduce", "--threads", "0"], "--threads"),
+        (&["reproduce", "--out", "/proc/nowhere"], "--out"),
     ] {
         let out = metatm(args);
         let said = String::from_utf8_lossy(&out.stderr).into_owned();

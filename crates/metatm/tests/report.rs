@@ -9,7 +9,7 @@ use metatm::{Config, config::KernelKind};
 #[test]
 fn every_table_and_figure_is_written() {
     let effort = Effort { seeds: 1, scale: 3, threads: 2, full_sweep: false };
-    let report = reproduce(effort, &|_, _| {}).expect("runs");
+    let report = reproduce(effort, &|_, _, _| {}).expect("runs");
     let dir = std::env::temp_dir().join(format!("metatm-report-{}", std::process::id()));
     report.write(&dir).expect("written");
     let text = std::fs::read_to_string(dir.join("report.md")).expect("report.md");
@@ -42,7 +42,7 @@ fn host_threads_change_no_figure() {
         },
     };
     let jobs: Vec<Job> = (0..6).map(job).collect();
-    let one = run_all(&jobs, 1, &|_| {}).expect("runs");
-    assert_eq!(one, run_all(&jobs, 3, &|_| {}).expect("runs"));
+    let one = run_all(&jobs, 1, &|_, _| {}).expect("runs");
+    assert_eq!(one, run_all(&jobs, 3, &|_, _| {}).expect("runs"));
     assert_ne!(one[0].end, one[1].end);
 }

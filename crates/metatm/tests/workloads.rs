@@ -12,7 +12,8 @@ fn cfg(kernel: KernelKind, cpus: usize) -> Config {
 fn every_workload_runs_on_every_kernel() {
     for w in Workload::ALL {
         for kernel in [KernelKind::Locks, KernelKind::Ss, KernelKind::Cx] {
-            if w == Workload::Pipeline && kernel == KernelKind::Locks {
+            let own = matches!(w, Workload::Pipeline | Workload::Mixed);
+            if own && kernel == KernelKind::Locks {
                 continue;
             }
             let c = cfg(kernel, 4);

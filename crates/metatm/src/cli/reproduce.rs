@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use metatm::experiment::Effort;
-use metatm::report;
+use metatm::report::{self, Report};
 
 /// Arguments of `metatm reproduce`.
 #[derive(Debug, clap::Args)]
@@ -36,10 +36,11 @@ impl Reproduce {
             anyhow::ensure!((1..=100).contains(&seeds), "--seeds must be between 1 and 100");
             effort.seeds = seeds;
         }
+        Report::prepare(&self.out)?;
         let start = Instant::now();
-        let report = report::reproduce(effort, &|done, total| {
-            if done % 20 == 0 || done == total {
-                eprintln!("{done} of {total} runs, {:.0} s", start.elapsed().as_secs_f64());
+        let report = report::reproduce(effort, &|what, done, total| {
+            if done % 50 == 0 || done == total {
+                eprintln!("{what}: {done} of {total} runs, {:.0} s", start.elapsed().as_secs_f64());
             }
         })?;
         report.write(&self.out)?;

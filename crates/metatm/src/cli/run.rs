@@ -5,13 +5,13 @@ use std::time::Instant;
 
 use metatm::Config;
 use metatm::kernel::site::Site;
-use metatm::stats::Stats;
+use metatm::stats::{Rule, Stats};
 use metatm::workload::Workload;
 
 /// Arguments of `metatm run`.
 #[derive(Debug, clap::Args)]
 pub struct Run {
-    /// bonnie++, config, dpunish, find, mab, pmake or pipeline.
+    /// bonnie++, config, dpunish, find, mab, pmake, pipeline or mixed.
     workload: String,
     /// A parameter, as KEY=VALUE; an unknown key lists them all.
     #[arg(long = "set", value_name = "KEY=VALUE")]
@@ -75,7 +75,7 @@ fn counters(s: &Stats, seconds: f64) -> String {
         "misses          {:>14}  L1 data, {} L1 code, {} on the bus",
         s.l1d_misses, s.l1i_misses, s.bus
     );
-    let _ = writeln!(out, "acquires        {:>14}", s.acquires);
+    let _ = writeln!(out, "acquires        {:>14}  {} contended", s.acquires, s.contended);
     let _ = writeln!(out, "test and set    {:>14}", s.test_and_set);
     let _ = writeln!(out, "tests           {:>14}", s.tests);
     let _ = writeln!(out, "commits         {:>14}  {} in interrupts", s.commits, s.commits_irq);
@@ -86,12 +86,17 @@ fn counters(s: &Stats, seconds: f64) -> String {
         s.restarts,
         s.most_restarts
     );
-    let _ = writeln!(
-        out,
-        "judged          {:>14}  {} inverted, {} forced",
-        s.judged, s.inversions, s.forced
-    );
-    let _ = writeln!(out, "asymmetric      {:>14}", s.asymmetric);
+    for rule in Rule::ALL {
+        let d = s.by(rule);
+        let _ = writeln!(
+            out,
+            "conflicts       {:>14}  {} inverted, {} against real time: {}",
+            d.conflicts,
+            d.inversions,
+            d.policy_inversions,
+            rule.describe()
+        );
+    }
     let _ = writeln!(out, "overflows       {:>14}", s.overflows);
     let _ = writeln!(
         out,
@@ -127,7 +132,7 @@ fn regions(s: &Stats) -> String {
     let _ = writeln!(
         out,
         "{:<26} {:>9} {:>9} {:>5} {:>7} {:>7}",
-        "region", "entries", "in tx", "most", "io", "restart"
+        "region", "entries", "in tx", "most", "io", "excl"
     );
     for (i, r) in s.regions.iter().enumerate().filter(|(_, r)| r.entries > 0) {
         let _ = writeln!(
@@ -138,7 +143,7 @@ fn regions(s: &Stats) -> String {
             r.tx_entries,
             r.most,
             r.io,
-            r.io_restarts
+            r.exclusive.iter().sum::<u64>()
         );
     }
     out

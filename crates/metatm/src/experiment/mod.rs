@@ -1,5 +1,6 @@
 //! Experiments: which runs, on how many host threads, and what is computed from their counters.
 
+pub mod probe;
 pub mod stat;
 pub mod suite;
 pub mod sweep;
@@ -37,13 +38,16 @@ impl Effort {
 }
 
 /// One run to do.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Job {
     /// Its workload.
     pub workload: Workload,
     /// Its machine and kernel.
     pub cfg: Config,
 }
+
+/// Told after each run: what the runs are for, how many are done, of how many.
+pub type Progress<'a> = dyn Fn(&str, usize, usize) + Sync + 'a;
 
 /// Runs all jobs on `threads` host threads; the counters in the order of the jobs.
 ///
@@ -54,9 +58,18 @@ pub struct Job {
 pub fn run_all(
     jobs: &[Job],
     threads: usize,
-    progress: &(dyn Fn(usize) + Sync),
+    progress: &(dyn Fn(usize, usize) + Sync),
 ) -> Result<Vec<Stats>> {
-    let next = AtomicUsize::new(0);
+    run_each(jobs, threads, progress).into_iter().collect()
+}
+
+/// Like [`run_all`], but each job has its own outcome.
+pub fn run_each(
+    jobs: &[Job],
+    threads: usize,
+    progress: &(dyn Fn(usize, usize) + Sync),
+) -> Vec<Result<Stats>> {
+    let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::scope(|s| {
         for _ in 0..threads.max(1) {
@@ -68,7 +81,7 @@ pub fn run_all(
                     let Some(job) = jobs.get(i) else { break };
                     // Cannot fail: the receiver lives until all threads have ended.
                     let _ = sender.send((i, job.workload.run(&job.cfg)));
-                    progress(i);
+                    progress(done.fetch_add(1, Ordering::Relaxed) + 1, jobs.len());
                 }
             });
         }

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use super::stat::{Mean, mean};
-use super::{Effort, Job, run_all};
+use super::{Effort, Job, Progress, run_all};
 use crate::config::{Config, KernelKind, SchedKind};
 use crate::error::Result;
 use crate::htm::policy::Policy;
@@ -74,6 +74,8 @@ pub fn points() -> Vec<Point> {
                         all.push(p);
                     }
                 }
+                let plain = Point::plain(workload, cpus, KernelKind::Cx);
+                all.push(Point { sched, policy: Policy::OsPrio, ..plain });
             }
         }
     }
@@ -96,17 +98,13 @@ impl Suite {
     ///
     /// # Errors
     /// A run whose figures may not be used: the report is not written then.
-    pub fn run(effort: Effort, progress: &(dyn Fn(usize, usize) + Sync)) -> Result<Self> {
+    pub fn run(effort: Effort, progress: &Progress<'_>) -> Result<Self> {
         let points = points();
         let jobs: Vec<Job> = points
             .iter()
             .flat_map(|p| (1..=effort.seeds).map(|seed| p.job(seed, effort.scale)))
             .collect();
-        let total = jobs.len();
-        let done = std::sync::atomic::AtomicUsize::new(0);
-        let stats = run_all(&jobs, effort.threads, &|_| {
-            progress(done.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1, total);
-        })?;
+        let stats = run_all(&jobs, effort.threads, &|done, of| progress("experiments", done, of))?;
         let mut runs = HashMap::new();
         for (p, s) in points.iter().zip(stats.chunks(effort.seeds as usize)) {
             runs.insert(*p, s.to_vec());

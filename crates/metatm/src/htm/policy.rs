@@ -18,7 +18,7 @@ pub enum Policy {
     OsPrio,
     /// Whoever asks wins.
     Eager,
-    /// Whoever asks waits, a little longer each time; after four waits it wins.
+    /// Whoever asks waits, a little longer each time; after `polite_waits` waits it wins.
     Polite,
 }
 
@@ -66,14 +66,23 @@ fn larger(me: &Claim, foe: &Claim, fallback: u32) -> Ordering {
     }
 }
 
-/// Waits that `polite` grants before it insists.
-pub const POLITE_WAITS: u32 = 4;
+/// A policy with its constants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Manager {
+    /// The policy.
+    pub policy: Policy,
+    /// Restarts of either party after which age decides and size no longer does.
+    pub fallback: u32,
+    /// Waits that `polite` grants before it insists.
+    pub polite_waits: u32,
+}
 
 /// Judges `me`, who asks for a word that `foe` holds; `waited` counts the waits so far.
-pub fn judge(policy: Policy, me: &Claim, foe: &Claim, fallback: u32, waited: u32) -> Verdict {
-    let order = match policy {
+pub fn judge(manager: Manager, me: &Claim, foe: &Claim, waited: u32) -> Verdict {
+    let fallback = manager.fallback;
+    let order = match manager.policy {
         Policy::Eager => return Verdict::Win,
-        Policy::Polite if waited < POLITE_WAITS => return Verdict::Wait,
+        Policy::Polite if waited < manager.polite_waits => return Verdict::Wait,
         Policy::Polite => return Verdict::Win,
         Policy::Timestamp => older(me, foe),
         Policy::SizeMatters => larger(me, foe, fallback),
@@ -86,6 +95,10 @@ pub fn judge(policy: Policy, me: &Claim, foe: &Claim, fallback: u32, waited: u32
 mod tests {
     use super::*;
 
+    fn by(policy: Policy) -> Manager {
+        Manager { policy, fallback: 32, polite_waits: 4 }
+    }
+
     fn claim(prio: u8, size: u32, born: u64, id: u64) -> Claim {
         Claim { prio, size, born, restarts: 0, id }
     }
@@ -94,13 +107,13 @@ mod tests {
     fn each_policy_looks_at_its_own_key() {
         let big_young = claim(10, 9, 200, 2);
         let small_old = claim(20, 3, 100, 1);
-        let j = |p, a: &Claim, b: &Claim| judge(p, a, b, 32, 0);
+        let j = |p, a: &Claim, b: &Claim| judge(by(p), a, b, 0);
         assert_eq!(j(Policy::SizeMatters, &big_young, &small_old), Verdict::Win);
         assert_eq!(j(Policy::Timestamp, &big_young, &small_old), Verdict::Lose);
         assert_eq!(j(Policy::OsPrio, &big_young, &small_old), Verdict::Lose);
         assert_eq!(j(Policy::Eager, &small_old, &big_young), Verdict::Win);
         assert_eq!(j(Policy::Polite, &small_old, &big_young), Verdict::Wait);
-        assert_eq!(judge(Policy::Polite, &small_old, &big_young, 32, POLITE_WAITS), Verdict::Win);
+        assert_eq!(judge(by(Policy::Polite), &small_old, &big_young, 4), Verdict::Win);
     }
 
     #[test]
@@ -111,7 +124,7 @@ mod tests {
             .map(|(i, (p, s))| claim(p, s, (i as u64) % 3, i as u64))
             .collect();
         for policy in [Policy::SizeMatters, Policy::Timestamp, Policy::OsPrio] {
-            let wins = |a: &Claim, b: &Claim| judge(policy, a, b, 32, 0) == Verdict::Win;
+            let wins = |a: &Claim, b: &Claim| judge(by(policy), a, b, 0) == Verdict::Win;
             for a in &claims {
                 for b in claims.iter().filter(|b| b.id != a.id) {
                     assert_ne!(wins(a, b), wins(b, a), "{policy:?}: exactly one wins");
@@ -129,11 +142,11 @@ mod tests {
     fn many_restarts_fall_back_to_age_but_never_below_priority() {
         let mut big = claim(1, 100, 50, 1);
         let old = claim(1, 1, 10, 2);
-        assert_eq!(judge(Policy::SizeMatters, &big, &old, 32, 0), Verdict::Win);
+        assert_eq!(judge(by(Policy::SizeMatters), &big, &old, 0), Verdict::Win);
         big.restarts = 32;
-        assert_eq!(judge(Policy::SizeMatters, &big, &old, 32, 0), Verdict::Lose);
-        assert_eq!(judge(Policy::OsPrio, &big, &old, 32, 0), Verdict::Lose);
+        assert_eq!(judge(by(Policy::SizeMatters), &big, &old, 0), Verdict::Lose);
+        assert_eq!(judge(by(Policy::OsPrio), &big, &old, 0), Verdict::Lose);
         big.prio = 2;
-        assert_eq!(judge(Policy::OsPrio, &big, &old, 32, 0), Verdict::Win);
+        assert_eq!(judge(by(Policy::OsPrio), &big, &old, 0), Verdict::Win);
     }
 }

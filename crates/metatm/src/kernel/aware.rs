@@ -17,20 +17,23 @@ const BURST: u32 = 3;
 /// Fixed point of the restart average.
 const ONE: u32 = 16;
 
-/// Words from which a transaction counts as large (O).
-const LARGE: u32 = 64;
-
 impl K {
+    /// A moving average that was `old` after one more `sample`.
+    fn averaged(&self, old: u32, sample: u32) -> u32 {
+        let weight = self.host(|m| u64::from(m.cfg.average));
+        ((weight * u64::from(old) + u64::from(sample)) / (weight + 1)) as u32
+    }
+
     /// Reads the processor's counters into the profile of `me`.
     pub(super) async fn profile(&self, me: Addr) {
         let (restarts, backoff) = self.hw_profile().await;
         let each = (backoff / u64::from(restarts.max(1))).min(1 << 24) as u32;
         let average = self.load(me + task::BACKOFF).await;
-        self.store(me + task::BACKOFF, (3 * average + each) / 4).await;
+        self.store(me + task::BACKOFF, self.averaged(average, each)).await;
         self.store(me + task::LAST, restarts * ONE).await;
         let size = self.hw_tx_size().await;
         let average = self.load(me + task::TX_SIZE).await;
-        self.store(me + task::TX_SIZE, (3 * average + size) / 4).await;
+        self.store(me + task::TX_SIZE, self.averaged(average, size)).await;
         self.alu(8).await;
     }
 
@@ -41,10 +44,17 @@ impl K {
         let restarts = self.load(task + task::RESTARTS).await;
         let size = self.load(task + task::TX_SIZE).await;
         self.alu(4).await;
-        if active {
-            return -2;
-        }
-        (restarts / ONE).min(3) as i32 - i32::from(size >= LARGE)
+        self.host(|m| {
+            let c = &m.cfg;
+            let reward = if active {
+                return -(c.reward_active as i32);
+            } else if size >= c.large {
+                c.reward_large
+            } else {
+                0
+            };
+            (restarts / ONE).min(c.penalty) as i32 - reward as i32
+        })
     }
 
     /// Part of `scheduler_tick`: gives the processor away if much of the quantum would be wasted.
@@ -53,7 +63,7 @@ impl K {
         let wasteful = self.wasteful(me).await;
         let last = self.load(me + task::LAST).await;
         let average = self.load(me + task::RESTARTS).await;
-        self.store(me + task::RESTARTS, (3 * average + last) / 4).await;
+        self.store(me + task::RESTARTS, self.averaged(average, last)).await;
         if !wasteful || !self.replacement(rq, me).await {
             return;
         }

@@ -79,8 +79,6 @@ impl K {
             self.store(ide + ACTIVE, n + 1).await;
             self.alu(20).await;
             self.io_write(Port::Disk, number).await;
-            self.note_io(Site::IdeDo);
-            self.note_io(Site::BlockUnplug);
         })
         .await;
     }
@@ -93,7 +91,6 @@ impl K {
         let number = self
             .section(Site::IdeIntr, ide, async || {
                 let number = self.io_read(Port::Disk).await;
-                self.note_io(Site::IdeIntr);
                 if number != 0 {
                     let n = self.load(ide + ACTIVE).await;
                     self.store(ide + ACTIVE, n - 1).await;
@@ -126,7 +123,6 @@ impl K {
             self.store(net + 64, n + 1).await;
             self.alu(30).await;
             self.io_write(Port::Net, number).await;
-            self.note_io(Site::NetXmit);
         })
         .await;
     }
@@ -139,7 +135,6 @@ impl K {
                 let n = self.load(net + 64).await;
                 self.store(net + 64, n - 1).await;
             }
-            self.note_io(Site::NetIntr);
         })
         .await;
         self.section(Site::NetStats, net, async || self.load(net + 64).await).await;
@@ -156,7 +151,6 @@ impl K {
             // The screen is flushed every eighth line.
             if n % 8 == 0 {
                 self.io_write(Port::Other, n).await;
-                self.note_io(Site::TtyWrite);
             }
         })
         .await;

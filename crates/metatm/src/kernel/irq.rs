@@ -3,7 +3,6 @@
 
 use super::map::task;
 use super::region::K;
-use super::system::DAEMON_TICKS;
 use crate::config::KernelKind;
 use crate::machine::Vector;
 use crate::stats::Mode;
@@ -59,7 +58,7 @@ impl K {
 
     /// Wakes the real-time daemon every few ticks.
     async fn alarm(&self) {
-        if self.load(self.map.jiffies).await % DAEMON_TICKS != 0 {
+        if self.load(self.map.jiffies).await % self.host(|m| m.cfg.daemon_ticks) != 0 {
             return;
         }
         let daemon = self.map.task(self.map.daemon());

@@ -32,7 +32,10 @@ impl K {
         }
         let page = if n == 0 { 0 } else { self.load(pcp + 4 * n).await };
         self.store(pcp, n.saturating_sub(1)).await;
-        if page != 0 {
+        if page == 0 {
+            // The work that needed it would be left out, and the figures be those of less work.
+            self.host(|m| m.value_error("the kernel ran out of pages; lower scale"));
+        } else {
             self.store(page + page::COUNT, 1).await;
         }
         self.irq_flag(was).await;

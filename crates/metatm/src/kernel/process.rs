@@ -3,7 +3,6 @@
 use super::map::{TREE_PAGES, task};
 use super::prio::NORMAL;
 use super::region::K;
-use super::sched::QUANTUM;
 use super::site::Site;
 use super::system::Role;
 use crate::mem::Addr;
@@ -36,7 +35,7 @@ impl K {
                 (task::STATE, 1),
                 (task::STATIC, fixed),
                 (task::PRIO, fixed.max(NORMAL)),
-                (task::SLICE, QUANTUM),
+                (task::SLICE, self.host(|m| m.cfg.quantum)),
                 (task::ARRAY, 0),
                 (task::CPU, self.cpu() as u32),
                 (task::SLEEP_AVG, credit / 2),

@@ -10,8 +10,9 @@ use std::rc::Rc;
 use super::map::Map;
 use super::site::{Site, Treat};
 use crate::guest::Cx;
+use crate::machine::InRegion;
 use crate::mem::Addr;
-use crate::sync::cx::{Irq, Mode};
+use crate::sync::cx::Irq;
 
 /// Guest code's handle inside the kernel: instructions, and where things are.
 #[derive(Clone)]
@@ -40,23 +41,35 @@ enum Share {
 /// Counts a thread in a region.
 struct Inside<'a> {
     k: &'a K,
+    thread: usize,
     site: Site,
 }
 
 impl<'a> Inside<'a> {
     fn new(k: &'a K, site: Site) -> Self {
+        let thread = k.id();
         k.host(|m| {
             let r = m.stats.region(site.id());
             r.inside += 1;
             r.most = r.most.max(r.inside);
+            let t = &mut m.threads[thread];
+            t.regions.push(InRegion { site: site.id(), frame: t.frame, io: false });
         });
-        Self { k, site }
+        Self { k, thread, site }
+    }
+
+    /// True if I/O was done since it was entered.
+    fn io(&self) -> bool {
+        self.k.host(|m| m.threads[self.thread].regions.last().is_some_and(|r| r.io))
     }
 }
 
 impl Drop for Inside<'_> {
     fn drop(&mut self) {
-        self.k.host(|m| m.stats.region(self.site.id()).inside -= 1);
+        self.k.host(|m| {
+            m.stats.region(self.site.id()).inside -= 1;
+            m.threads[self.thread].regions.pop();
+        });
     }
 }
 
@@ -89,6 +102,7 @@ impl K {
             let was = self.enter(site, lock, treat, share).await;
             let inside = Inside::new(self, site);
             let r = body().await;
+            let io = inside.io();
             drop(inside);
             let in_tx = self.host(|m| m.thread().tx.is_some());
             self.leave(lock, treat, share, was).await;
@@ -96,6 +110,7 @@ impl K {
                 let region = m.stats.region(site.id());
                 region.entries += 1;
                 region.tx_entries += u64::from(in_tx);
+                region.io += u64::from(io);
             });
             r
         })
@@ -127,15 +142,9 @@ impl K {
                 self.irq_enter(irq).await
             }
             Treat::Optimistic => {
-                let before = self.host(|m| m.thread().cx.len());
-                self.cx_optimistic(lock, irq).await;
-                self.host(|m| {
-                    let exclusive =
-                        m.thread().cx.get(before).is_some_and(|h| h.mode == Mode::Exclusive);
-                    if exclusive {
-                        m.stats.region(site.id()).io_restarts += 1;
-                    }
-                });
+                if let Some(why) = self.cx_optimistic(lock, irq).await {
+                    self.host(|m| m.stats.region(site.id()).exclusive[why.index()] += 1);
+                }
                 None
             }
             Treat::Exclusive => {
@@ -172,11 +181,6 @@ impl K {
             self.alu(some.saturating_sub(2)).await;
             left -= some;
         }
-    }
-
-    /// Notes an I/O operation in region `site`, for figure 6.
-    pub fn note_io(&self, site: Site) {
-        self.host(|m| m.stats.region(site.id()).io += 1);
     }
 
     /// Appends `node` to the circular list `head`; both are next and previous pointers.

@@ -18,9 +18,6 @@ use crate::config::SchedKind;
 use crate::mem::Addr;
 use crate::sync::cx::{FREE, Irq};
 
-/// Ticks of a quantum.
-pub const QUANTUM: u32 = 10;
-
 /// Most interactivity credit.
 pub const CREDIT: u32 = 1000;
 
@@ -292,7 +289,8 @@ impl K {
         self.dequeue(rq, me).await;
         let prio = self.effective_prio(me).await;
         self.store(me + task::PRIO, prio).await;
-        self.store(me + task::SLICE, QUANTUM).await;
+        let quantum = self.host(|m| m.cfg.quantum);
+        self.store(me + task::SLICE, quantum).await;
         let expired = self.load(rq + rq::EXPIRED).await;
         self.enqueue(rq, expired, me).await;
         self.store(me + task::RESCHED, 1).await;

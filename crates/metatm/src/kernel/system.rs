@@ -9,7 +9,6 @@ use std::rc::Rc;
 use super::map::{Map, rq, task};
 use super::prio::conflict_priority;
 use super::region::K;
-use super::sched::QUANTUM;
 use crate::config::Config;
 use crate::error::Result;
 use crate::guest::Cx;
@@ -36,9 +35,6 @@ pub enum Role {
         n: u32,
     },
 }
-
-/// Ticks between two runs of the real-time daemon.
-pub(super) const DAEMON_TICKS: u32 = 3;
 
 /// Static priority of the real-time daemon.
 const DAEMON_PRIO: u32 = 50;
@@ -111,7 +107,7 @@ impl Map {
             for (field, value) in [
                 (task::PRIO, prio),
                 (task::STATIC, prio),
-                (task::SLICE, QUANTUM),
+                (task::SLICE, m.cfg.quantum),
                 (task::CPU, cpu as u32),
                 (task::SLEEP_AVG, 500),
             ] {

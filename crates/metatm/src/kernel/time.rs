@@ -35,7 +35,6 @@ impl K {
         let pit = self.map.pit;
         self.section(Site::PitRead, pit, async || {
             self.io_read(Port::Other).await;
-            self.note_io(Site::PitRead);
         })
         .await;
         let us = self.host(|m| 1_000_000 / m.cfg.hz);

@@ -16,15 +16,13 @@ use super::{KEY_SHIFT, Machine};
 use crate::config::{Overflow, Sabotage, XcasRule};
 use crate::error::SimError;
 use crate::htm::Slot;
-use crate::htm::policy::{Claim, Verdict, judge};
+use crate::htm::policy::{Claim, Manager, Verdict, judge};
 use crate::htm::status::{Reason, Status};
 use crate::kernel::prio;
+use crate::stats::Rule;
 
 /// Restarts of one transaction after which it counts as livelocked.
 const LIVELOCK: u32 = 20_000;
-
-/// First wait that the polite policy grants, in cycles; doubled each time.
-const POLITE_BASE: u64 = 32;
 
 impl Machine {
     /// Resolves the conflict with `self.enemies`; true if the access may go on.
@@ -32,8 +30,9 @@ impl Machine {
         let enemies = std::mem::take(&mut self.enemies);
         let go_on = match me {
             None => {
+                let mine = self.threads[self.thread_id()].prio;
                 for foe in &enemies {
-                    self.stats.asymmetric += 1;
+                    self.note(Rule::Plain, mine, self.htm.tx[*foe].prio);
                     self.abort(*foe, Reason::Asymmetric);
                 }
                 true
@@ -64,22 +63,25 @@ impl Machine {
             Verdict::Win => {
                 self.htm.tx[me].waited = 0;
                 for foe in enemies {
-                    self.note_judged(&claim, me, *foe, true);
+                    let rule = self.forced(*foe).unwrap_or(Rule::Policy);
+                    self.note(rule, claim.prio, self.htm.tx[*foe].prio);
                     self.abort(*foe, Reason::Conflict);
                 }
                 true
             }
             Verdict::Lose => {
                 if let Some(foe) = winner {
-                    self.note_judged(&claim, me, foe, false);
+                    let spins = self.cfg.spinner_yields && self.htm.tx[me].spinning;
+                    let rule = if spins { Rule::Spinner } else { Rule::Policy };
+                    self.note(rule, self.htm.tx[foe].prio, claim.prio);
                 }
                 self.abort(me, Reason::Conflict);
                 false
             }
             Verdict::Wait => {
                 self.htm.tx[me].waited += 1;
-                let mut left = POLITE_BASE << waited;
-                // Not worth an interrupt check: at most 256 cycles.
+                let mut left = u64::from(self.cfg.polite_base) << waited;
+                // What an interrupt leaves of the wait is not made up for.
                 let _ = self.pass(&mut left);
                 false
             }
@@ -88,34 +90,41 @@ impl Machine {
 
     /// The verdict for a claim against one holder.
     fn against(&self, claim: &Claim, me: Option<Slot>, foe: Slot, waited: u32) -> Verdict {
-        if self.forced(foe) {
+        if self.forced(foe).is_some() {
             return Verdict::Win;
         }
         if me.is_some_and(|me| self.cfg.spinner_yields && self.htm.tx[me].spinning) {
             return Verdict::Lose;
         }
-        judge(self.cfg.policy, claim, &self.htm.tx[foe].claim(), self.cfg.fallback_restarts, waited)
+        let manager = Manager {
+            policy: self.cfg.policy,
+            fallback: self.cfg.fallback_restarts,
+            polite_waits: self.cfg.polite_waits,
+        };
+        judge(manager, claim, &self.htm.tx[foe].claim(), waited)
     }
 
-    /// True if `foe` must lose whatever the policy says.
-    fn forced(&self, foe: Slot) -> bool {
+    /// The rule by which `foe` must lose whatever the policy says, if one does.
+    fn forced(&self, foe: Slot) -> Option<Rule> {
         let f = &self.htm.tx[foe];
-        let own = f.thread == self.thread_id();
-        own || f.parked || (self.cfg.spinner_yields && f.spinning)
+        if f.thread == self.thread_id() {
+            Some(Rule::Own)
+        } else if f.parked {
+            Some(Rule::Parked)
+        } else {
+            (self.cfg.spinner_yields && f.spinning).then_some(Rule::Spinner)
+        }
     }
 
-    /// Counts a judged conflict and whether it inverted priority or policy.
-    fn note_judged(&mut self, claim: &Claim, me: Slot, foe: Slot, i_won: bool) {
-        let spinner = self.cfg.spinner_yields && self.htm.tx[me].spinning;
-        if i_won && self.forced(foe) || !i_won && spinner {
-            self.stats.forced += 1;
-            return;
+    /// Counts a conflict that `rule` decided, and whether it inverted priority or policy.
+    fn note(&mut self, rule: Rule, winner: u8, loser: u8) {
+        let d = &mut self.stats.decided[rule as usize];
+        d.conflicts += 1;
+        // A thread cannot have precedence over itself.
+        if rule != Rule::Own {
+            d.inversions += u64::from(winner < loser);
+            d.policy_inversions += u64::from(prio::is_rt(loser) && !prio::is_rt(winner));
         }
-        let foe = self.htm.tx[foe].prio;
-        let (winner, loser) = if i_won { (claim.prio, foe) } else { (foe, claim.prio) };
-        self.stats.judged += 1;
-        self.stats.inversions += u64::from(winner < loser);
-        self.stats.policy_inversions += u64::from(prio::is_rt(loser) && !prio::is_rt(winner));
     }
 
     /// Judges a non-transactional `xcas` against `self.enemies`; true if it may swap.
@@ -129,16 +138,20 @@ impl Machine {
         // counts, so it is not starved by a stream of transactions (section 4.3.2: fairness).
         let claim = Claim { prio, size: 0, born, restarts: cpu.refused.0, id: 0 };
         let waited = cpu.refused.0;
-        let wins = match self.cfg.xcas {
-            XcasRule::CallerWins => true,
-            rule => enemies.iter().all(|foe| {
-                self.forced(*foe)
-                    || rule == XcasRule::Judge
-                        && self.against(&claim, None, *foe, waited) == Verdict::Win
-            }),
+        let refuses = |foe: &&Slot| match self.cfg.xcas {
+            XcasRule::CallerWins => false,
+            XcasRule::TransactionsWin => self.forced(**foe).is_none(),
+            XcasRule::Judge => self.against(&claim, None, **foe, waited) != Verdict::Win,
         };
+        let refusing = enemies.iter().find(refuses).copied();
+        let wins = refusing.is_none();
+        if let Some(foe) = refusing {
+            self.note(Rule::Xcas, self.htm.tx[foe].prio, prio);
+        }
         if wins {
             for foe in &enemies {
+                let rule = self.forced(*foe).unwrap_or(Rule::Xcas);
+                self.note(rule, prio, self.htm.tx[*foe].prio);
                 self.abort(*foe, Reason::Conflict);
             }
             self.cpus[self.cur].refused = (0, 0);

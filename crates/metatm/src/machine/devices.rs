@@ -1,7 +1,7 @@
 //! Disk and network: what port accesses start, and the interrupts that end it.
 //!
 //! A request takes the device's fixed latency (paper, section 7.1) after its turn on the bus: the
-//! transfer of one page holds the PCI bus for 30 µs, so a burst of requests is served in order.
+//! transfer of one page holds the PCI bus for a while, so a burst of requests is served in order.
 
 use std::collections::VecDeque;
 
@@ -17,12 +17,6 @@ pub enum Port {
     /// Any other register: read as 0, writes have no effect beyond being I/O.
     Other,
 }
-
-/// Microseconds of PCI bus time for one disk request (4 KB at 133 MB/s).
-const DMA_US: u64 = 30;
-
-/// Microseconds of wire time for one packet (1500 bytes at 1 Gbit/s).
-const WIRE_US: u64 = 12;
 
 /// Device state.
 #[derive(Debug, Clone, Default)]
@@ -63,13 +57,13 @@ impl Machine {
         let (done, vector) = match port {
             Port::Disk => {
                 // A zero-latency disk (bonnie++) costs no bus time either.
-                let bus = if self.cfg.disk_us == 0 { 0 } else { DMA_US * us };
+                let bus = if self.cfg.disk_us == 0 { 0 } else { u64::from(self.cfg.dma_us) * us };
                 let delay = u64::from(self.cfg.disk_us) * us;
                 (start(&mut d.disk, &mut d.disk_free, now, bus, delay, value), Vector::Disk)
             }
             Port::Net => {
                 let delay = u64::from(self.cfg.net_us) * us;
-                let bus = WIRE_US * us;
+                let bus = u64::from(self.cfg.wire_us) * us;
                 (start(&mut d.net, &mut d.net_free, now, bus, delay, value), Vector::Net)
             }
             Port::Other => return,

@@ -138,7 +138,7 @@ impl Machine {
             return Err(self.stuck("every processor is halted and no interrupt is due"));
         }
         self.cur = (first & ((1 << KEY_SHIFT) - 1)) as usize;
-        self.horizon = second;
+        self.horizon = second.saturating_add(u64::from(self.cfg.skew) << KEY_SHIFT);
         let now = first >> KEY_SHIFT;
         if now > self.cfg.max_cycles {
             let what = self.whereabouts("still running");
@@ -169,6 +169,7 @@ impl Machine {
                 let vector = *vector;
                 cpu.irqs.remove(0);
                 cpu.irq_on = false;
+                cpu.paid = None;
                 self.stats.interrupts += 1;
                 Some(vector)
             }

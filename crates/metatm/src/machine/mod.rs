@@ -1,9 +1,11 @@
 //! The machine: processors, memory, caches, transactions, devices, and the clock.
 //!
 //! Order is exact. Each processor has its own clock; an instruction that touches shared state runs
-//! only when its processor's clock is the smallest (ties go to the lower number), takes effect at
-//! once, and then moves its clock by its cost. So the interleaving is sequentially consistent and
-//! depends on nothing but the configuration. Instructions that touch nothing shared (`alu`) only
+//! only when its processor's clock is the smallest (ties go to the lower number). A data access
+//! that misses first moves its clock by what the miss costs; it takes effect, and meets other
+//! transactions, when it is due again and the line is there. All else takes effect at once and then
+//! costs its cycles. So the interleaving is sequentially consistent and depends on nothing but the
+//! configuration. Instructions that touch nothing shared (`alu`) only
 //! move the clock.
 //!
 //! The machine does not know what runs on it: guests call the instructions in `ops`, `tx` and
@@ -19,6 +21,7 @@ pub mod tx;
 
 use crate::config::Config;
 use crate::error::{Result, SimError};
+use crate::htm::status::Reason;
 use crate::htm::{Htm, Slot};
 use crate::mem::{Addr, LINE, Memory};
 use crate::mesi::Hierarchy;
@@ -58,6 +61,8 @@ pub struct Cpu {
     pub hw_backoff: u64,
     /// `xcas` refused in a row, and since when.
     pub refused: (u32, u64),
+    /// The line whose miss has been waited for, and what the access wants to do with it.
+    pub(crate) paid: Option<(u32, ops::Kind)>,
     /// Interrupt stack.
     pub irq_stack: Addr,
 }
@@ -90,7 +95,9 @@ pub struct Thread {
     /// Waits for a device.
     pub io_wait: bool,
     /// All levels of the running region go exclusive (see `IoRestart::AllLevels`).
-    pub all_exclusive: bool,
+    pub all_exclusive: Option<Reason>,
+    /// Critical regions that it is in, innermost last.
+    pub regions: Vec<InRegion>,
     /// cxspinlocks held, innermost last.
     pub cx: Vec<crate::sync::cx::Held>,
     /// Instructions executed, handlers on top of it included.
@@ -101,6 +108,17 @@ pub struct Thread {
     pub gone: bool,
     /// Is giving its processor away for the last time; its slot can then be used again.
     pub exiting: bool,
+}
+
+/// A critical region that a thread is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InRegion {
+    /// Its number.
+    pub site: u16,
+    /// Interrupt nesting of the thread when it entered.
+    pub frame: u32,
+    /// I/O was done in it.
+    pub io: bool,
 }
 
 /// A processor's key: clock, then number, so that keys never tie.
@@ -143,6 +161,10 @@ pub struct Machine {
     pub(crate) rng: Rng,
     pub(crate) progress: u64,
     pub(crate) enemies: Vec<Slot>,
+    /// The access under way has waited for its miss.
+    pub(crate) prepaid: bool,
+    /// When the bus is free again.
+    pub(crate) bus_free: u64,
     code_lines: u32,
     heap: Addr,
 }
@@ -179,6 +201,7 @@ impl Machine {
                 hw_restarts: 0,
                 hw_backoff: 0,
                 refused: (0, 0),
+                paid: None,
                 irq_stack: irq_stacks + i as u32 * 4 * STACK_BYTES,
             })
             .collect();
@@ -207,6 +230,8 @@ impl Machine {
             rng: Rng::new(cfg.seed),
             progress: 0,
             enemies: Vec::new(),
+            prepaid: false,
+            bus_free: 0,
             code_lines: CODE_BYTES >> 6,
             heap,
             mem,
@@ -323,6 +348,7 @@ impl Machine {
     pub(crate) fn acquired(&mut self, start: u64, end: u64, retries: u64) {
         self.stats.acquires += 1;
         self.stats.test_and_set += retries;
+        self.stats.contended += u64::from(retries > 0);
         self.stats.acquire_cycles += end.saturating_sub(start);
         self.moved_bare();
     }

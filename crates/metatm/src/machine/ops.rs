@@ -3,6 +3,7 @@
 use std::task::Poll;
 
 use super::{KEY_SHIFT, Machine};
+use crate::cache::Mesi;
 use crate::htm::Slot;
 use crate::mem::{Addr, LINE_SHIFT};
 
@@ -93,12 +94,17 @@ impl Machine {
             Kind::Read => self.caches.read(self.cur, line, mark),
             Kind::Write => self.caches.write(self.cur, line, mark),
         };
+        if std::mem::take(&mut self.prepaid) {
+            // What was waited for; if another took the line meanwhile, it is back for free.
+            return if access.lost_mark != 0 { self.overflow(access.lost_mark) } else { 0 };
+        }
         self.stats.refs += 1;
         let mut cost = u64::from(access.penalty);
         if cost > 0 {
             self.stats.l1d_misses += 1;
             if access.bus {
                 self.stats.bus += 1;
+                self.bus_free = self.now() + u64::from(self.cfg.bus);
                 if self.cfg.perturb > 0 {
                     cost += u64::from(self.rng.below(self.cfg.perturb + 1));
                 }
@@ -120,10 +126,55 @@ impl Machine {
         true
     }
 
+    /// True if the access to `a` needs no bus or may have it now; else time passes until the bus is
+    /// free, when the first to ask again gets it.
+    #[inline]
+    pub(crate) fn bus_granted(&mut self, a: Addr, kind: Kind) -> bool {
+        let now = self.now();
+        if self.cfg.bus == 0 || self.bus_free <= now {
+            return true;
+        }
+        let state = self.caches.state(self.cur, a >> LINE_SHIFT);
+        let needs = match kind {
+            Kind::Read => state == Mesi::Invalid,
+            Kind::Write => matches!(state, Mesi::Invalid | Mesi::Shared),
+        };
+        if needs {
+            self.advance(self.bus_free - now);
+        }
+        !needs
+    }
+
+    /// True if the access to `a` may take effect: at once, or with `late` when its miss is over.
+    #[inline]
+    pub(crate) fn arrived(&mut self, a: Addr, kind: Kind) -> bool {
+        if !self.cfg.late {
+            return true;
+        }
+        let line = a >> LINE_SHIFT;
+        if self.cpus[self.cur].paid.take() == Some((line, kind)) {
+            self.prepaid = true;
+            return true;
+        }
+        if self.caches.hits(self.cur, line, kind == Kind::Write) {
+            return true;
+        }
+        let cost = self.cached(a, kind, None);
+        let cur = self.cur;
+        self.cpus[cur].paid = Some((line, kind));
+        self.advance(cost);
+        false
+    }
+
     /// Common start of an access; `false` means not now (or never again in this attempt).
     #[inline]
     pub(crate) fn ready(&mut self, a: Addr, kind: Kind) -> bool {
-        if !self.turn() || !self.addressed(a) {
+        self.prepaid = false;
+        if !self.turn()
+            || !self.addressed(a)
+            || !self.bus_granted(a, kind)
+            || !self.arrived(a, kind)
+        {
             return false;
         }
         let slot = self.threads[self.cpus[self.cur].thread].tx;
@@ -250,8 +301,9 @@ impl Machine {
     /// Wakes processor `cpu` at cycle `at` if it is halted, and shortens the current stretch.
     pub(crate) fn hasten(&mut self, cpu: usize, at: u64) {
         let key = at << KEY_SHIFT | cpu as u64;
-        if self.cpus[cpu].halted.is_some() {
-            self.keys[cpu] = self.keys[cpu].min(key);
+        if let Some(since) = self.cpus[cpu].halted {
+            // Not before it halted, which may lie ahead of this processor's time if `skew` is set.
+            self.keys[cpu] = self.keys[cpu].min(key.max(since << KEY_SHIFT | cpu as u64));
         }
         self.horizon = self.horizon.min(key);
     }

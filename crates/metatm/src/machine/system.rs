@@ -121,6 +121,10 @@ impl Machine {
             return Poll::Pending;
         }
         self.stats.io += 1;
+        let t = self.thread();
+        // Not the regions that the interrupt of this handler found.
+        let frame = t.frame;
+        t.regions.iter_mut().filter(|r| r.frame == frame).for_each(|r| r.io = true);
         // An uncached access costs a trip to the bus.
         let cost = 1 + u64::from(self.cfg.l2_miss) + self.count(1);
         self.advance(cost);

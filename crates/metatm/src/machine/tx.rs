@@ -95,7 +95,10 @@ impl Machine {
         let most = match self.cfg.backoff {
             Backoff::None => return 0,
             Backoff::Linear => base.saturating_mul(tx.restarts),
-            Backoff::Exponential => base << tx.restarts.min(self.cfg.backoff_cap),
+            Backoff::Exponential => {
+                let most = u64::from(base) << tx.restarts.min(self.cfg.backoff_cap);
+                most.min(u64::from(u32::MAX)) as u32
+            }
         };
         u64::from(self.rng.below(most))
     }
@@ -243,6 +246,10 @@ impl Machine {
                 self.fault(what);
                 return Poll::Pending;
             }
+            self.prepaid = false;
+            if !self.bus_granted(a, Kind::Write) || !self.arrived(a, Kind::Write) {
+                return Poll::Pending;
+            }
             self.htm.enemies(a, true, None, &mut self.enemies);
             if !self.enemies.is_empty() && !self.contend_xcas() {
                 let cost = 1 + self.count(1) + self.cached(a, Kind::Read, None);
@@ -286,6 +293,8 @@ impl Machine {
 
     /// Restores what the hardware restores at a restart: interrupt flag, preemption count, stack.
     pub(crate) fn restarted(&mut self) {
+        let cur = self.cur;
+        self.cpus[cur].paid = None;
         let t = self.thread();
         t.restart_to = None;
         let Some(slot) = t.tx else { return };

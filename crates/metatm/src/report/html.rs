@@ -33,7 +33,7 @@ pub fn render(r: &Report) -> String {
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>TxLinux on metatm</title>\
          <style>{STYLE}</style><h1>TxLinux reproduced on metatm</h1><p>{}</p><h2>Verdict</h2>\
          <p>{held} of {} comparisons agree.</p><table><tr><th>source<th>claim<th>paper<th>measured\
-         <th>basis<th>agrees<th>if not: likely cause</tr>",
+         <th>basis<th>agrees<th>if not: cause</tr>",
         escape(INTRO),
         r.claims.len()
     );
@@ -48,7 +48,7 @@ pub fn render(r: &Report) -> String {
             escape(&c.measured),
             basis(c.basis),
             if c.holds { "yes" } else { "no" },
-            if c.holds { String::new() } else { escape(c.why) },
+            if c.holds { String::new() } else { escape(&c.why) },
         );
     }
     out.push_str("</table>\n");

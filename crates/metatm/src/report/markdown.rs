@@ -23,15 +23,8 @@ pub fn render(r: &Report) -> String {
     let held = r.claims.iter().filter(|c| c.holds).count();
     let mut out = format!("# TxLinux reproduced on metatm\n\n{INTRO}\n\n## Verdict\n\n");
     let _ = writeln!(out, "{held} of {} comparisons agree.\n", r.claims.len());
-    let mut t = Table::new(&[
-        "source",
-        "claim",
-        "paper",
-        "measured",
-        "basis",
-        "agrees",
-        "if not: likely cause",
-    ]);
+    let mut t =
+        Table::new(&["source", "claim", "paper", "measured", "basis", "agrees", "if not: cause"]);
     for c in &r.claims {
         t.row([
             c.source.to_owned(),
@@ -40,7 +33,7 @@ pub fn render(r: &Report) -> String {
             c.measured.clone(),
             basis(c.basis).to_owned(),
             if c.holds { "yes" } else { "**no**" }.to_owned(),
-            if c.holds { String::new() } else { c.why.to_owned() },
+            if c.holds { String::new() } else { c.why.clone() },
         ]);
     }
     table(&mut out, &t);

@@ -4,20 +4,24 @@
 //! the paper's numbers are in `paper` alone. A claim says which number or sign it compares, whether
 //! the model was calibrated on it, and whether it holds.
 
+mod causes;
 mod claims;
 mod figures;
 mod html;
 mod markdown;
 pub mod paper;
+mod priority;
 mod svg;
+mod sweeps;
 mod tables;
 
 use std::path::Path;
 
 use crate::error::{Result, SimError};
+use crate::experiment::probe::Probes;
 use crate::experiment::suite::Suite;
 use crate::experiment::sweep::Swept;
-use crate::experiment::{Effort, sweep};
+use crate::experiment::{Effort, Progress, probe, sweep};
 use crate::litmus;
 
 /// A table of text.
@@ -68,6 +72,8 @@ pub struct Section {
 pub enum Basis {
     /// Follows from the mechanism; nothing was fitted.
     Mechanism,
+    /// The guest code was written to it, so that it holds says only that it still is.
+    Construction,
     /// The model was fitted to it, so that it holds is no evidence.
     Calibrated,
     /// Predicted from the fitted model: sign and rank count, not the amount.
@@ -89,8 +95,8 @@ pub struct Claim {
     pub basis: Basis,
     /// Whether it holds.
     pub holds: bool,
-    /// If not, why, as far as we know.
-    pub why: &'static str,
+    /// If not, why: what a probe's runs say, or that it is unexplained.
+    pub why: String,
 }
 
 /// A whole report.
@@ -131,12 +137,13 @@ impl LitmusRun {
 ///
 /// # Errors
 /// A run whose figures may not be used.
-pub fn reproduce(effort: Effort, progress: &(dyn Fn(usize, usize) + Sync)) -> Result<Report> {
+pub fn reproduce(effort: Effort, progress: &Progress<'_>) -> Result<Report> {
     let litmus = LitmusRun::run();
     let counts = litmus::counts()?;
     let suite = Suite::run(effort, progress)?;
-    let swept = sweep::run(effort)?;
-    Ok(build(effort, &litmus, &counts, &suite, &swept))
+    let probes = probe::run(effort, progress)?;
+    let swept = sweep::run(effort, progress)?;
+    Ok(build(effort, &litmus, &counts, &suite, &probes, &swept))
 }
 
 fn build(
@@ -144,6 +151,7 @@ fn build(
     litmus: &LitmusRun,
     counts: &litmus::Counts,
     suite: &Suite,
+    probes: &Probes,
     swept: &[Swept],
 ) -> Report {
     let mut sections = tables::litmus_sections(litmus);
@@ -155,25 +163,36 @@ fn build(
     sections.push(figures::figure5(suite));
     sections.push(figures::figure6(suite));
     sections.push(figures::section74(suite, counts));
-    sections.push(figures::figure7(suite));
+    sections.push(priority::figure7(suite));
     sections.push(figures::figure8(suite));
     sections.push(figures::figure9(suite));
-    sections.push(tables::sweeps(swept, effort));
+    sections.push(causes::section(probes));
+    sections.extend(sweeps::sections(swept, effort));
     Report {
         litmus_failures: litmus.failures(),
-        claims: claims::all(litmus, counts, suite),
+        claims: claims::all(litmus, counts, suite, probes),
         sections,
     }
 }
 
 impl Report {
+    /// Makes the directories that [`Self::write`] writes to, so that a bad one is known before
+    /// anything has run.
+    ///
+    /// # Errors
+    /// One of them cannot be made.
+    pub fn prepare(dir: &Path) -> Result<()> {
+        let plots = dir.join("plots");
+        std::fs::create_dir_all(&plots).map_err(|e| failed(&plots, &e))
+    }
+
     /// Writes `report.md`, `report.html` and `plots/` into `dir`.
     ///
     /// # Errors
     /// A file cannot be written.
     pub fn write(&self, dir: &Path) -> Result<()> {
+        Self::prepare(dir)?;
         let plots = dir.join("plots");
-        std::fs::create_dir_all(&plots).map_err(|e| failed(&plots, &e))?;
         for plot in self.sections.iter().flat_map(|s| &s.plots) {
             save(&plots.join(&plot.file), &plot.svg)?;
         }
@@ -205,6 +224,7 @@ else is predicted.";
 fn basis(b: Basis) -> &'static str {
     match b {
         Basis::Mechanism => "mechanism",
+        Basis::Construction => "by construction",
         Basis::Calibrated => "calibrated",
         Basis::Predicted => "predicted",
     }

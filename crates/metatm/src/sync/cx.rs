@@ -18,7 +18,7 @@
 
 use crate::config::IoRestart;
 use crate::guest::Cx;
-use crate::htm::status::NEED_EXCLUSIVE;
+use crate::htm::status::{NEED_EXCLUSIVE, Reason};
 use crate::mem::Addr;
 
 /// Value of a free lock.
@@ -58,8 +58,8 @@ pub enum Irq {
 
 impl Cx {
     /// `cx_optimistic(lock)`: enters the section in a transaction, or exclusively if the last
-    /// attempt needed that. Must begin a [`Cx::scope`].
-    pub async fn cx_optimistic(&self, lock: Addr, irq: Irq) {
+    /// attempt needed that; the reason why then. Must begin a [`Cx::scope`].
+    pub async fn cx_optimistic(&self, lock: Addr, irq: Irq) -> Option<Reason> {
         let status = self.xbegin().await; // 1
         self.push().await; // return address: 2, 1 reference
         self.push().await; // frame pointer: 3, 2
@@ -67,16 +67,18 @@ impl Cx {
         self.alu(3).await; // frame, argument, status: 7
         self.push().await; // status spilled: 8, 4
         self.alu(2).await; // compare, branch: 10
-        if status.need_exclusive() || self.host(|m| m.thread().all_exclusive) {
+        let all = self.host(|m| m.thread().all_exclusive);
+        if status.need_exclusive() || all.is_some() {
+            let reason = all.or(status.reason);
             self.xend().await;
             if self.xgettxid().await != 0 {
                 self.xrestart(NEED_EXCLUSIVE).await;
             }
             if self.host(|m| m.cfg.io_restart) == IoRestart::AllLevels {
-                self.host(|m| m.thread().all_exclusive = true);
+                self.host(|m| m.thread().all_exclusive = reason);
             }
             self.cx_exclusive(lock, irq).await;
-            return;
+            return reason;
         }
         self.host(|m| m.thread().waits = Some(("spins in xtest on", lock)));
         while !self.xtest(lock, FREE).await {
@@ -102,6 +104,7 @@ impl Cx {
             t.preempt += 1;
             t.cx.push(Held { lock, mode: Mode::Optimistic, irq_was_on });
         });
+        None
     }
 
     /// `cx_exclusive(lock)`: enters the section by mutual exclusion; inside a transaction that one
@@ -175,7 +178,7 @@ impl Cx {
             let t = m.thread();
             t.preempt = t.preempt.saturating_sub(1);
             if t.cx.is_empty() {
-                t.all_exclusive = false;
+                t.all_exclusive = None;
             }
         });
         if let Some(was) = held.irq_was_on {

@@ -20,7 +20,17 @@ impl Cx {
                 let v = self.load(lock).await;
                 self.alu(2).await; // pause, branch
                 if v as i32 > 0 {
-                    break;
+                    let pause = self.host(|m| match m.cfg.spin_backoff {
+                        0 => 0,
+                        most => m.rng.below(most),
+                    });
+                    if pause == 0 {
+                        break;
+                    }
+                    self.alu(pause).await;
+                    if self.load(lock).await as i32 > 0 {
+                        break;
+                    }
                 }
                 self.host(|m| m.stats.tests += 1);
             }

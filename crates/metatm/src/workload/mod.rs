@@ -10,6 +10,7 @@ mod config;
 mod dpunish;
 mod find;
 mod mab;
+mod mixed;
 mod pipeline;
 mod pmake;
 
@@ -64,7 +65,7 @@ pub struct Plan {
     pub script: Build,
 }
 
-/// A workload of table 5, or the pipeline micro-benchmark.
+/// A workload of table 5, or a micro-benchmark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Workload {
     /// Create, stat and unlink of many small files; zero disk latency.
@@ -81,6 +82,8 @@ pub enum Workload {
     Pmake,
     /// Long, contended transactions in phases.
     Pipeline,
+    /// cxspinlocks in every mode, for the constants that the others do not exercise.
+    Mixed,
 }
 
 impl Workload {
@@ -89,7 +92,7 @@ impl Workload {
         [Self::Bonnie, Self::Config, Self::Dpunish, Self::Find, Self::Mab, Self::Pmake];
 
     /// All.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Bonnie,
         Self::Config,
         Self::Dpunish,
@@ -97,6 +100,7 @@ impl Workload {
         Self::Mab,
         Self::Pmake,
         Self::Pipeline,
+        Self::Mixed,
     ];
 
     /// Its name in the paper's tables.
@@ -109,6 +113,7 @@ impl Workload {
             Self::Mab => "mab",
             Self::Pmake => "pmake",
             Self::Pipeline => "pipeline",
+            Self::Mixed => "mixed",
         }
     }
 
@@ -150,6 +155,10 @@ impl Workload {
             Self::Pipeline => {
                 "4 threads a processor go through 8 phases of long transactions on data of the phase"
             }
+            Self::Mixed => {
+                "one thread a processor: optimistic, exclusive, crossing and I/O sections of 4 \
+                 cxspinlocks"
+            }
         }
     }
 
@@ -163,6 +172,7 @@ impl Workload {
             Self::Mab => mab::plan(cfg),
             Self::Pmake => pmake::plan(cfg),
             Self::Pipeline => pipeline::plan(cfg),
+            Self::Mixed => mixed::plan(cfg),
         }
     }
 
@@ -177,13 +187,15 @@ impl Workload {
             cfg.disk_us = 0;
         }
         cfg.check()?;
-        if self == Self::Pipeline && cfg.kernel == KernelKind::Locks {
+        if matches!(self, Self::Pipeline | Self::Mixed) && cfg.kernel == KernelKind::Locks {
             return Err(SimError::Parameter {
                 name: "kernel".into(),
                 value: "locks".into(),
-                reason: "pipeline uses transactions itself, and a kernel without any does not \
-                         suspend them in interrupts; set kernel=ss or kernel=cx"
-                    .into(),
+                reason: format!(
+                    "{} uses transactions itself, and a kernel without any does not suspend them \
+                     in interrupts; set kernel=ss or kernel=cx",
+                    self.name()
+                ),
             });
         }
         let plan = self.plan(&cfg);
