@@ -1,5 +1,5 @@
 #!/bin/sh
-# Measures everything and renews docs/olf: results.csv, tables.md and the plots. Takes about five minutes
+# Measures everything and renews docs/olf: results.csv, tables.md and the plots. Takes about six minutes
 # (one with --quick, which says little). Usage: ./run.sh [--quick] [table|several|c|java|report]...
 set -eu
 cd "$(dirname "$0")"
@@ -23,22 +23,27 @@ several() { rust several; }
 
 c() {
     cargo build -q --release -p olf-capi
-    cc -std=gnu11 -O2 -Wall -Wextra -pthread -I "$root/crates/olf/capi/include" \
-        -o "$target/olf-bench/bench" c/bench.c "$target/release/libolf_c.a" -ldl -lm
-    "$target/olf-bench/bench" $ms $repeats | tee "$parts/c.csv"
+    for program in bench several; do
+        cc -std=gnu11 -O2 -Wall -Wextra -pthread -I "$root/crates/olf/capi/include" \
+            -o "$target/olf-bench/$program" c/$program.c "$target/release/libolf_c.a" -ldl -lm
+        "$target/olf-bench/$program" $ms $repeats | tee "$parts/c-$program.csv"
+    done
 }
 
 java() {
     (cd "$root/bindings/java-olf" && mvn -q -B compile)
     classes=$root/bindings/java-olf/target/classes
-    javac -cp "$classes" -d "$target/olf-bench" java/Bench.java
-    command java -cp "$classes:$target/olf-bench" Bench $ms $repeats | tee "$parts/java.csv"
+    javac -cp "$classes" -d "$target/olf-bench" java/*.java
+    for program in Bench Several; do
+        command java -cp "$classes:$target/olf-bench" $program $ms $repeats |
+            tee "$parts/java-$program.csv"
+    done
 }
 
 report() {
     {
         echo "experiment,language,implementation,threads,ns"
-        for part in table c java several; do
+        for part in table c-bench java-Bench several c-several java-Several; do
             test ! -f "$parts/$part.csv" || cat "$parts/$part.csv"
         done
     } >"$out/results.csv"

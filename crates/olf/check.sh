@@ -7,6 +7,7 @@
 #   tsan       the tests under ThreadSanitizer; nightly with rust-src
 #   asan       the tests under AddressSanitizer; nightly
 #   mutants    applies each mutant in mutants/ and shows the test that kills it
+#   release    what misuse does in release builds
 #   stress     random histories, checked, for OLF_STRESS_SECONDS (600 unless set)
 #   no_std     builds without std and without an allocator
 #   java       the Java port: unit tests, and jcstress in its quick mode
@@ -15,7 +16,7 @@ set -eu
 cd "$(dirname "$0")"
 target=${CARGO_TARGET_DIR:-$(cd ../.. && pwd)/target}
 host=$(rustc -vV | sed -n 's/^host: //p')
-tests="--test basic --test shelf --test histories --test recovery"
+tests="--lib --test basic --test shelf --test histories --test recovery --test misuse"
 
 loom() {
     CARGO_TARGET_DIR=$target/loom RUSTFLAGS="--cfg loom" \
@@ -47,6 +48,10 @@ asan() {
         cargo +nightly test --target "$host" -p olf $tests
 }
 
+release() {
+    cargo test -p olf --release --test misuse
+}
+
 stress() {
     cargo test -p olf --release --test histories -- --ignored --nocapture
 }
@@ -72,12 +77,12 @@ mutants() {
 
 what=${1:-}
 case $what in
-loom | shuttle | miri | tsan | asan | mutants | stress | no_std | java)
+loom | shuttle | miri | tsan | asan | mutants | release | stress | no_std | java)
     shift
     "$what" "$@"
     ;;
 all)
-    for each in loom shuttle miri tsan asan mutants no_std java; do
+    for each in loom shuttle miri tsan asan mutants release no_std java; do
         echo "== $each"
         "$each"
     done

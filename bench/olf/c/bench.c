@@ -3,24 +3,10 @@
 
 #include "olf.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
+#include "clock.h"
 
 #define LENGTH 100
 #define KEYS (2 * LENGTH)
-#define MOST_THREADS 16
-
-static uint64_t below(uint64_t *state, uint64_t n) {
-  *state ^= *state << 13;
-  *state ^= *state >> 7;
-  *state ^= *state << 17;
-  return (uint64_t)(((unsigned __int128)*state * n) >> 64);
-}
-
-static uint64_t seeded(uint64_t seed) { return (seed + 1) * UINT64_C(0x9E3779B97F4A7C15) | 1; }
 
 // --- The list behind a lock ------------------------------------------------------------------
 
@@ -82,10 +68,10 @@ static bool olf_change(olf_member *m, enum op op, uint64_t key) {
   bool found = false;
   int status;
   olf_atomically(m, status) {
-    olf_node *before = &head, *at = olf_write_glance(m, before);
+    olf_node *before = &head, *at = olf_write_step(m, before);
     while (at && at != &head && key_of(at) < key) {
       before = at;
-      at = olf_write_glance(m, before);
+      at = olf_write_step(m, before);
     }
     if (!at) continue;
     found = at != &head && key_of(at) == key;
@@ -102,8 +88,6 @@ static const char *const names[KINDS] = {"olf", "spinlock", "mutex", "rwlock"};
 
 static enum kind kind;
 static unsigned write_percent;
-static atomic_bool stop;
-static pthread_barrier_t barrier;
 
 static bool operate(olf_member *m, enum op op, uint64_t key) {
   bool found;
@@ -132,8 +116,8 @@ static bool operate(olf_member *m, enum op op, uint64_t key) {
 static void *work(void *number) {
   uint64_t random = seeded(100 + (size_t)number), done = 0, hits = 0;
   olf_member *m = kind == OLF ? olf_join(group) : NULL;
-  pthread_barrier_wait(&barrier);
-  while (!atomic_load_explicit(&stop, memory_order_relaxed)) {
+  wait_for_start();
+  while (goes_on()) {
     for (int i = 0; i < 16; i++) {
       uint64_t key = below(&random, KEYS), dice = below(&random, 200);
       enum op op = dice >= 2 * write_percent ? SEARCH : dice % 2 ? REMOVE : INSERT;
@@ -144,12 +128,6 @@ static void *work(void *number) {
   olf_leave(m);
   // The hits are used so that no search can be left out.
   return (void *)(done + (hits == UINT64_MAX));
-}
-
-static double now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
 static double measure(int threads, long milliseconds) {
@@ -165,46 +143,26 @@ static double measure(int threads, long milliseconds) {
   for (int n = 0; n < LENGTH; n += !operate(m, INSERT, below(&random, KEYS))) continue;
   olf_leave(m);
 
-  atomic_store(&stop, false);
-  pthread_barrier_init(&barrier, NULL, (unsigned)threads + 1);
-  pthread_t thread[MOST_THREADS];
-  for (size_t i = 0; i < (size_t)threads; i++) pthread_create(&thread[i], NULL, work, (void *)i);
-  double began = now();
-  pthread_barrier_wait(&barrier);
-  struct timespec pause = {milliseconds / 1000, milliseconds % 1000 * 1000000};
-  nanosleep(&pause, NULL);
-  atomic_store(&stop, true);
-  double operations = 1;
-  for (int i = 0; i < threads; i++) {
-    void *done;
-    pthread_join(thread[i], &done);
-    operations += (double)(size_t)done;
-  }
-  double ns = (now() - began) * threads / operations;
-  pthread_barrier_destroy(&barrier);
+  double ns = run(threads, milliseconds, work);
   olf_group_free(group);
   return ns;
-}
-
-static int ascending(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
 }
 
 int main(int argc, char **argv) {
   long milliseconds = argc > 1 ? atol(argv[1]) : 100;
   int repeats = argc > 2 ? atoi(argv[2]) : 5;
-  if (repeats < 1 || repeats > 99) return 2;
   pthread_spin_init(&spin, PTHREAD_PROCESS_PRIVATE);
   static const unsigned mixes[] = {0, 10, 100};
   for (int w = 0; w < 3; w++) {
     for (int threads = 1; threads <= MOST_THREADS; threads *= 2) {
       for (kind = 0; kind < KINDS; kind++) {
-        double all[99];
+        double best = 1e18;
         write_percent = mixes[w];
-        for (int i = 0; i < repeats; i++) all[i] = measure(threads, milliseconds);
-        qsort(all, (size_t)repeats, sizeof *all, ascending);
-        printf("list %u,C,%s,%d,%.1f\n", write_percent, names[kind], threads, all[0]);
+        for (int i = 0; i < repeats; i++) {
+          double ns = measure(threads, milliseconds);
+          if (ns < best) best = ns;
+        }
+        printf("list %u,C,%s,%d,%.1f\n", write_percent, names[kind], threads, best);
         fflush(stdout);
       }
     }

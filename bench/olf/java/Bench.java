@@ -1,7 +1,7 @@
 import java.util.Arrays;
-import java.util.Locale;
+import java.util.LinkedHashMap;
+import java.util.Map;
 import java.util.concurrent.ConcurrentSkipListSet;
-import java.util.concurrent.CyclicBarrier;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.locks.ReentrantReadWriteLock;
 import java.util.function.Supplier;
@@ -14,7 +14,6 @@ import txos.olf.OptimisticList;
 public final class Bench {
     private static final int LENGTH = 100;
     private static final int KEYS = 2 * LENGTH;
-    private static final int[] THREADS = {1, 2, 4, 8, 16};
     /** Boxed once, so that no list pays for boxing. */
     private static final Integer[] BOXED = new Integer[KEYS];
 
@@ -211,93 +210,45 @@ public final class Bench {
         }
     }
 
-    private static long below(long[] state, long n) {
-        long x = state[0];
-        x ^= x << 13;
-        x ^= x >>> 7;
-        x ^= x << 17;
-        state[0] = x;
-        return (x >>> 33) % n;
-    }
-
-    private static volatile boolean stop;
-
     private static double measure(Keys keys, int threads, int writePercent, long milliseconds)
             throws Exception {
         long[] random = {0x9E3779B97F4A7C15L};
         for (int n = 0; n < LENGTH; ) {
-            n += keys.insert((int) below(random, KEYS)) ? 1 : 0;
+            n += keys.insert((int) Clock.below(random, KEYS)) ? 1 : 0;
         }
-        stop = false;
-        long[] done = new long[threads * 16];
-        CyclicBarrier start = new CyclicBarrier(threads + 1);
-        Thread[] workers = new Thread[threads];
-        for (int t = 0; t < threads; t++) {
-            int number = t;
-            workers[t] = new Thread(() -> {
-                long[] own = {(number + 101) * 0x9E3779B97F4A7C15L | 1};
-                await(start);
-                long n = 0;
-                while (!stop) {
-                    for (int i = 0; i < 16; i++) {
-                        int key = (int) below(own, KEYS);
-                        long dice = below(own, 200);
-                        if (dice >= 2L * writePercent) {
-                            keys.contains(key);
-                        } else if (dice % 2 == 0) {
-                            keys.insert(key);
-                        } else {
-                            keys.remove(key);
-                        }
+        return Clock.run(threads, milliseconds, number -> {
+            long[] own = Clock.seeded(number);
+            return () -> {
+                for (int i = 0; i < 16; i++) {
+                    int key = (int) Clock.below(own, KEYS);
+                    long dice = Clock.below(own, 200);
+                    if (dice >= 2L * writePercent) {
+                        keys.contains(key);
+                    } else if (dice % 2 == 0) {
+                        keys.insert(key);
+                    } else {
+                        keys.remove(key);
                     }
-                    n += 16;
                 }
-                done[number * 16] = n;
-            });
-            workers[t].start();
-        }
-        long began = System.nanoTime();
-        await(start);
-        Thread.sleep(milliseconds);
-        stop = true;
-        for (Thread worker : workers) {
-            worker.join();
-        }
-        long time = System.nanoTime() - began;
-        return (double) time * threads / Math.max(1, Arrays.stream(done).sum());
-    }
-
-    private static void await(CyclicBarrier barrier) {
-        try {
-            barrier.await();
-        } catch (Exception e) {
-            throw new IllegalStateException(e);
-        }
-    }
-
-    private static void row(
-            String name, Supplier<Keys> make, int threads, int write, long ms, int repeats)
-            throws Exception {
-        measure(make.get(), threads, write, ms);
-        double[] all = new double[repeats];
-        for (int i = 0; i < repeats; i++) {
-            all[i] = measure(make.get(), threads, write, ms);
-        }
-        Arrays.sort(all);
-        System.out.printf(
-                Locale.ROOT, "list %d,Java,%s,%d,%.1f%n", write, name, threads, all[0]);
+            };
+        });
     }
 
     public static void main(String[] args) throws Exception {
         long ms = args.length > 0 ? Long.parseLong(args[0]) : 100;
         int repeats = args.length > 1 ? Integer.parseInt(args[1]) : 5;
+        Map<String, Supplier<Keys>> all = new LinkedHashMap<>();
+        all.put("olf", OlfKeys::new);
+        all.put("spinlock", Spinlock::new);
+        all.put("synchronized", Synchronized::new);
+        all.put("rwlock", ReadWrite::new);
+        all.put("ConcurrentSkipListSet", SkipList::new);
         for (int write : new int[] {0, 10, 100}) {
-            for (int threads : THREADS) {
-                row("olf", OlfKeys::new, threads, write, ms, repeats);
-                row("spinlock", Spinlock::new, threads, write, ms, repeats);
-                row("synchronized", Synchronized::new, threads, write, ms, repeats);
-                row("rwlock", ReadWrite::new, threads, write, ms, repeats);
-                row("ConcurrentSkipListSet", SkipList::new, threads, write, ms, repeats);
+            for (int threads : Clock.THREADS) {
+                for (var each : all.entrySet()) {
+                    Clock.row("list " + write, each.getKey(), threads, ms, repeats,
+                            time -> measure(each.getValue().get(), threads, write, time));
+                }
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Measures olf against locks and against lock-free lists that do not compose.
 //!
-//! `olf-bench table [--quick]` and `olf-bench several [--quick]` print results as lines; `olf-bench report
+//! `olf-bench table` and `olf-bench several` print results as lines; `olf-bench report
 //! RESULTS DIRECTORY` turns the lines of all languages into `tables.md` and plots. `run.sh` does it all.
 
 mod arena;
@@ -26,8 +26,8 @@ use std::time::Duration;
 /// Numbers of threads: one to more than most machines' processors.
 pub const THREADS: [usize; 5] = [1, 2, 4, 8, 16];
 
-const USAGE: &str =
-    "usage: olf-bench table|several [--quick], or olf-bench report RESULTS DIRECTORY";
+const USAGE: &str = "usage: olf-bench table|several [--quick] [--only IMPLEMENTATION] [--up-to THREADS], \
+     or olf-bench report RESULTS DIRECTORY";
 
 fn write_report(results: &str, directory: &str) -> std::io::Result<()> {
     let report = Report::parse(&std::fs::read_to_string(results)?);
@@ -49,9 +49,15 @@ fn main() -> ExitCode {
         time: Duration::from_millis(if quick { 20 } else { 60 }),
         repeats: if quick { 1 } else { 5 },
     };
+    let after = |option| args.iter().position(|a| *a == option).and_then(|i| args.get(i + 1));
+    let mut report = Report {
+        only: after("--only").map(|name| (*name).to_owned()),
+        up_to: after("--up-to").and_then(|n| n.parse().ok()),
+        ..Report::default()
+    };
     match args[..] {
-        ["table", ..] => table::run(&mut Report::default(), pace),
-        ["several", ..] => several::run(&mut Report::default(), pace),
+        ["table", ..] => table::run(&mut report, pace),
+        ["several", ..] => several::run(&mut report, pace),
         ["report", results, directory] => {
             if let Err(e) = write_report(results, directory) {
                 eprintln!("olf-bench: {results} to {directory}: {e}");

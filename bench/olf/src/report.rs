@@ -23,6 +23,10 @@ pub struct Line {
 pub struct Report {
     /// The lines.
     pub lines: Vec<Line>,
+    /// The one implementation to measure, if not all.
+    pub only: Option<String>,
+    /// The most threads to measure with, if not all.
+    pub up_to: Option<usize>,
 }
 
 impl Report {
@@ -38,6 +42,21 @@ impl Report {
         });
     }
 
+    /// Measures a case, unless it was not asked for.
+    pub fn measure(
+        &mut self,
+        experiment: &str,
+        name: &str,
+        threads: usize,
+        case: impl FnOnce() -> f64,
+    ) {
+        let wanted = self.only.as_ref().is_none_or(|only| only == name)
+            && self.up_to.is_none_or(|most| threads <= most);
+        if wanted {
+            self.add(experiment, "Rust", name, threads, case());
+        }
+    }
+
     /// Reads lines; what is not a result is passed over.
     pub fn parse(text: &str) -> Self {
         let line = |l: &str| {
@@ -50,7 +69,7 @@ impl Report {
                 ns: part.next()?.trim().parse().ok()?,
             })
         };
-        Self { lines: text.lines().filter_map(line).collect() }
+        Self { lines: text.lines().filter_map(line).collect(), ..Self::default() }
     }
 
     /// The experiments in order, each once.
@@ -113,6 +132,9 @@ pub fn title(experiment: &str) -> String {
         "move" => "Moves of a known node between two lists".into(),
         "find and move" => {
             "Moves between two sorted lists (100 nodes in all), found by search".into()
+        }
+        "find and move grown" => {
+            "Moves between two sorted lists (100 nodes for each thread), found by search".into()
         }
         "dcache link" => "Four lists a name: link and unlink".into(),
         "dcache 90% lookup" => "Four lists a name: 90 % lookups, 10 % link and unlink".into(),

@@ -30,17 +30,17 @@ fn moves<A: Arena>(threads: usize, time: Duration) -> f64 {
     })
 }
 
-/// Moves between two sorted lists of 100 nodes in all: one search for the node, one for its new place.
-fn searching_moves<A: Arena>(threads: usize, time: Duration) -> f64 {
-    let arena = A::new(NODES, 2);
-    let all: Vec<_> = (0..NODES).map(|n| (n, n % 2)).collect();
+/// Moves between two sorted lists of so many nodes in all: one search for the node, one for its new place.
+fn searching_moves<A: Arena>(threads: usize, nodes: usize, time: Duration) -> f64 {
+    let arena = A::new(nodes, 2);
+    let all: Vec<_> = (0..nodes).map(|n| (n, n % 2)).collect();
     all.chunks(16).for_each(|some| arena.session().link(some));
     clock::run(threads, time, |n| {
         let mut session = arena.session();
         let mut rng = Rng::new(n as u64);
         move || {
             for _ in 0..16 {
-                let node = rng.below(NODES as u64) as usize;
+                let node = rng.below(nodes as u64) as usize;
                 let from = rng.below(2) as usize;
                 session.find_and_move(node, from, 1 - from);
             }
@@ -126,17 +126,19 @@ macro_rules! each_arena {
 
 /// Runs all experiments of this file.
 pub fn run(report: &mut Report, pace: Pace) {
-    let experiments: [(&str, [(&str, Measure); 4]); 4] = [
+    let experiments: [(&str, [(&str, Measure); 4]); 5] = [
         ("move", each_arena!(|A| moves::<A>)),
-        ("find and move", each_arena!(|A| searching_moves::<A>)),
+        ("find and move", each_arena!(|A| |n, t| searching_moves::<A>(n, NODES, t))),
+        ("find and move grown", each_arena!(|A| |n, t| searching_moves::<A>(n, NODES * n, t))),
         ("dcache link", each_arena!(|A| |n, t| dcache::<A>(n, 0, t))),
         ("dcache 90% lookup", each_arena!(|A| |n, t| dcache::<A>(n, 90, t))),
     ];
     for (experiment, contenders) in experiments {
         for threads in THREADS {
             for (name, f) in contenders {
-                let ns = clock::best(pace, |time| f(threads, time));
-                report.add(experiment, "Rust", name, threads, ns);
+                report.measure(experiment, name, threads, || {
+                    clock::best(pace, |time| f(threads, time))
+                });
             }
         }
     }

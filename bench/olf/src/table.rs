@@ -48,8 +48,9 @@ pub fn run(report: &mut Report, pace: Pace) {
         for threads in THREADS {
             let experiment = format!("list {write}");
             let mut row = |name: &str, f: fn(usize, u64, Duration) -> f64| {
-                let ns = clock::best(pace, |time| f(threads, write, time));
-                report.add(&experiment, "Rust", name, threads, ns);
+                report.measure(&experiment, name, threads, || {
+                    clock::best(pace, |time| f(threads, write, time))
+                });
             };
             row("olf", measure::<olf_set::OlfSet>);
             row("spinlock", measure::<locked::SpinSet>);

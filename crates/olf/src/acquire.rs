@@ -47,6 +47,8 @@ enum Scan {
     Torn,
     /// Somebody took this section's slot away.
     Undone,
+    /// The section has this slot already.
+    Mine(usize),
 }
 
 impl Write<'_, '_> {
@@ -57,15 +59,12 @@ impl Write<'_, '_> {
             return Err(Error::Retry);
         }
         // First: an epoch says something about a node of this group only.
-        node.settle(self.domain().id())?;
-        if let Some(i) = node.slot_of(my) {
-            return Ok(i);
-        }
-        let record = self.log(node, UNCLAIMED, my)?;
+        node.settle(self.domain().id()).map_err(|e| self.misused(e))?;
+        let mut record = None;
         let mut mine = None;
         let mut backoff = Backoff::default();
         loop {
-            let view = match self.scan(node) {
+            let view = match self.scan(node, mine.is_none()) {
                 Scan::Found(view) => view,
                 Scan::Torn => {
                     backoff.pause();
@@ -76,6 +75,13 @@ impl Write<'_, '_> {
                     continue;
                 }
                 Scan::Undone => return Err(self.lost()),
+                // Not in this call: then a scan does not look for it.
+                Scan::Mine(i) => return Ok(i),
+            };
+            // The record comes before the slot, for `recover`.
+            let record = match record {
+                Some(n) => n,
+                None => *record.insert(self.log(node, UNCLAIMED, my)?),
             };
             if mine.is_none() {
                 let Some(victim) = self.affordable(&view) else {
@@ -84,6 +90,7 @@ impl Write<'_, '_> {
                 };
                 mine = self.take(node, victim);
                 self.section().owns |= mine.is_some();
+                self.section().glance_below = 0;
             }
             let Some(slot) = mine else { continue };
             #[cfg(all(test, not(any(loom, shuttle))))]
@@ -102,11 +109,12 @@ impl Write<'_, '_> {
         if view.spare > held_back { view.victim } else { None }
     }
 
-    fn scan<const K: usize>(&self, node: &Node<K>) -> Scan {
+    fn scan<const K: usize>(&self, node: &Node<K>, fresh: bool) -> Scan {
         let (my, attempt) = (self.member.section.my, self.member.section.attempt);
         let d = self.member.d;
-        // Acquire `C`: the contents of the committed slots. Acquire `R`: the loads of the readers that
-        // have gone, which the overwriting of their slots must not precede.
+        // Acquire `C`: all that the owners of epochs up to `C` did to their slots, so the slots' own epochs
+        // need no more than relaxed loads. Acquire `R`: the loads of the readers that have gone, which the
+        // overwriting of their slots must not precede.
         let c = d.counters.committed.0.load(Ordering::Acquire);
         let r = d.counters.read.0.load(Ordering::Acquire);
         let mut source: Option<(usize, u64)> = None;
@@ -118,9 +126,12 @@ impl Write<'_, '_> {
         };
         let mut spare = -1;
         for i in 0..K {
-            let x = node.epochs[i].load(Ordering::Acquire);
+            let x = node.epochs[i].load(Ordering::Relaxed);
             let odd = x & INACTIVE != 0;
             if x == my {
+                if fresh {
+                    return Scan::Mine(i);
+                }
                 continue;
             }
             if x <= c | INACTIVE {
@@ -170,16 +181,18 @@ impl Write<'_, '_> {
 
     /// Takes the slot, if it still is what the scan saw.
     ///
-    /// Acquire: the former owner's stores come before ours. Release: the log record comes before the
-    /// slot, for `recover`. The release fence pairs with the acquire fence of `copy`: whoever sees one
-    /// of our pointers in this slot sees that its epoch has changed as well.
+    /// The exchange itself may be relaxed. The former owner's epoch is `<= C`, so the scan's load of `C`
+    /// has ordered all that it did before this; or it is `my`, and the owner was this thread. The log record
+    /// is visible to `recover` because the death was reported after it. The release fence pairs with the
+    /// acquire fence of `copy`: whoever sees one of our pointers in this slot sees that its epoch has changed
+    /// as well.
     pub(crate) fn take<const K: usize>(
         &self,
         node: &Node<K>,
         (i, x): (usize, u64),
     ) -> Option<usize> {
         let s = &self.member.section;
-        node.epochs[i].compare_exchange(x, s.my, Ordering::AcqRel, Ordering::Relaxed).ok()?;
+        node.epochs[i].compare_exchange(x, s.my, Ordering::Relaxed, Ordering::Relaxed).ok()?;
         fence(Ordering::Release);
         node.attempt[i].store(s.attempt, Ordering::Relaxed);
         Some(i)
@@ -236,12 +249,14 @@ impl Write<'_, '_> {
 /// look at the epoch. If one of them saw a new owner's store, that owner's release fence makes its
 /// epoch visible to the second look.
 pub(crate) fn copy<const K: usize>(node: &Node<K>, (from, x): (usize, u64), slot: usize) -> bool {
-    let (next, prev) = (node.next_in(from), node.prev_in(from));
+    let next = node.next[from].load(Ordering::Relaxed);
+    let prev = node.prev[from].load(Ordering::Relaxed);
     fence(Ordering::Acquire);
     if node.epochs[from].load(Ordering::Relaxed) != x {
         return false;
     }
     // The slot is ours, and unread until our commit releases these.
+    node.watch[slot].write();
     node.next[slot].store(next, Ordering::Relaxed);
     node.prev[slot].store(prev, Ordering::Relaxed);
     true
@@ -250,8 +265,7 @@ pub(crate) fn copy<const K: usize>(node: &Node<K>, (from, x): (usize, u64), slot
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use crate::interpose::set_before_copy;
-    use crate::{End, Group, Node, Place};
-    use std::boxed::Box;
+    use crate::{End, Group, Node, Place, Write};
 
     /// While a writer stands between taking its slot and copying, two older ones commit, and the second
     /// takes over the very slot that was to be copied. The writer copies anew, from the newest version,
@@ -259,11 +273,12 @@ mod tests {
     #[test]
     #[allow(unsafe_code)] // Sections by hand.
     fn a_source_that_vanishes_is_copied_anew() {
-        let group: &'static _ = Box::leak(Box::new(Group::<4, 8>::new()));
-        let node: &'static Node<3> = Box::leak(Box::new(Node::new()));
-        let others: &'static [Node<3>; 3] = Box::leak(Box::new([const { Node::new() }; 3]));
-        let at = |i: usize| Place::from(&others[i]).as_ptr();
-        let [mut first, second, mut third] = [(); 3].map(|()| group.join().unwrap());
+        static GROUP: Group<4, 8> = Group::new();
+        static NODE: Node<3> = Node::new();
+        static OTHERS: [Node<3>; 3] = [const { Node::new() }; 3];
+        let (group, node) = (&GROUP, &NODE);
+        let at = |i: usize| Place::from(&OTHERS[i]).as_ptr();
+        let [mut first, mut second, mut third] = [(); 3].map(|()| group.join().unwrap());
         first
             .write(|w| {
                 let i = w.acquire(node)?;
@@ -273,11 +288,15 @@ mod tests {
             .unwrap();
         group.domain().advance();
         // SAFETY: nothing is used after the sections.
-        let (mut a, mut b, mut c) = unsafe {
-            (Box::leak(Box::new(first)).begin(), Box::leak(Box::new(second)).begin(), third.begin())
+        let mut c = unsafe {
+            first.begin().leave_open();
+            second.begin().leave_open();
+            third.begin()
         };
         set_before_copy(move || {
-            for (w, to) in [(&mut a, 1), (&mut b, 2)] {
+            for (member, to) in [(&mut first, 1), (&mut second, 2)] {
+                // SAFETY: its section was left open above.
+                let mut w = unsafe { Write::reopen(member) };
                 let i = w.acquire(node).unwrap();
                 node.set_next(i, at(to));
                 assert!(matches!(w.finish(true), Ok(End::Done(_))));

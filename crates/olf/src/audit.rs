@@ -9,7 +9,7 @@
 #[cfg(not(all(debug_assertions, feature = "std", not(any(loom, shuttle)))))]
 mod imp {
     use crate::epoch::Counters;
-    #[cfg(debug_assertions)]
+    #[cfg(not(any(loom, shuttle)))]
     use crate::node::Node;
 
     /// Nothing, in this build.
@@ -33,7 +33,7 @@ mod imp {
     }
 
     pub(crate) fn group_dropped(_: &Counters) {}
-    #[cfg(debug_assertions)]
+    #[cfg(not(any(loom, shuttle)))]
     pub(crate) fn node_dropped<const K: usize>(_: &Node<K>) {}
 }
 
@@ -92,10 +92,10 @@ mod imp {
     }
 
     pub(crate) fn node_dropped<const K: usize>(node: &Node<K>) {
-        let id = node.home.load(Ordering::Relaxed);
-        if id == 0 || std::thread::panicking() {
-            return;
-        }
+        let mirror = register().get(&node.home.load(Ordering::Relaxed)).cloned();
+        // Without a group nobody can follow a link any more. A second panic would hide the first; then
+        // what release builds do has to do.
+        let Some(mirror) = mirror.filter(|_| !std::thread::panicking()) else { return };
         let (epoch, slot) = node.last();
         assert!(
             node.next_in(slot).is_null(),
@@ -105,8 +105,7 @@ mod imp {
             let l = l.load(Ordering::Relaxed);
             l & INACTIVE == 0 && l < epoch
         };
-        let mirror = register().get(&id).cloned();
-        let too_early = mirror.is_some_and(|m| m.iter().flatten().any(seen));
+        let too_early = mirror.iter().flatten().any(seen);
         assert!(
             !too_early,
             "olf: a node is freed while a section may still see it; wait for Member::may_free"

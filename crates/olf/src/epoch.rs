@@ -35,6 +35,11 @@ pub(crate) struct Counters {
     pub(crate) read: Padded<AtomicU64>,
     /// The group's number among all groups of the process; 0 until the first member joins.
     pub(crate) id: AtomicUsize,
+    /// Where the drop of a node finds the group.
+    #[cfg(not(any(loom, shuttle)))]
+    pub(crate) entered: crate::register::Entered,
+    /// The newest horizon that was found: what was unlinked up to here is out of sight for good.
+    pub(crate) safe: AtomicU64,
     /// Seats below this index have been used; the others need not be looked at.
     pub(crate) high: AtomicUsize,
     /// Members that sleep until a commit (see `wait`).
@@ -53,6 +58,9 @@ impl Counters {
                 max: Padded(AtomicU64::new(0)),
                 read: Padded(AtomicU64::new(0)),
                 id: AtomicUsize::new(0),
+                #[cfg(not(any(loom, shuttle)))]
+                entered: crate::register::Entered::new(),
+                safe: AtomicU64::new(0),
                 high: AtomicUsize::new(0),
                 parked: AtomicUsize::new(0),
                 helpers: AtomicUsize::new(0),

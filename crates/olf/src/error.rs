@@ -27,8 +27,13 @@ pub enum Error {
     #[error("every seat of the group is taken; drop a member or raise SEATS of the group")]
     NoSeat,
     /// The section was declared dead and undone by another thread while its owner still ran.
-    #[error("the section was reported as failed and undone by another thread; join the group anew")]
+    #[error(
+        "the section was reported as failed and undone by another thread; drop this member and join anew"
+    )]
     Evicted,
+    /// A node of the group was freed while it was linked, so its lists cannot be followed any more.
+    #[error("a node of this group was freed while it was linked; make a new group, and new lists")]
+    Poisoned,
     /// The list's index or kind does not exist on this shelf.
     #[error("the shelf has no such list; use an id that it returned")]
     NoSuchList,

@@ -8,8 +8,11 @@
 use crate::epoch::{Counters, INACTIVE};
 use crate::error::Error;
 use crate::member::Member;
-use crate::seat::{FREE, Record, Seat, TAKEN};
+#[cfg(not(any(loom, shuttle)))]
+use crate::seat::with_state;
+use crate::seat::{FREE, Record, Seat, next_member, state_of};
 use crate::sync::{Ordering, array, const_fn, fence};
+use core::marker::PhantomPinned;
 use core::sync::atomic::AtomicUsize as Counter;
 
 /// How often a reader tries to enter before it takes a turn as a writer instead.
@@ -31,6 +34,8 @@ pub struct Group<const SEATS: usize = 32, const LOG: usize = 128> {
     seats: [Seat; SEATS],
     logs: [[Record; LOG]; SEATS],
     enter_tries: u32,
+    /// Dropping a node looks at its group by address, perhaps while the group begins to be dropped.
+    _pinned: PhantomPinned,
 }
 
 impl<const SEATS: usize, const LOG: usize> Group<SEATS, LOG> {
@@ -51,6 +56,7 @@ impl<const SEATS: usize, const LOG: usize> Group<SEATS, LOG> {
                 seats: array!(Seat::new()),
                 logs: array!(Record::row()),
                 enter_tries: tries,
+                _pinned: PhantomPinned,
             }
         }
     }
@@ -59,22 +65,32 @@ impl<const SEATS: usize, const LOG: usize> Group<SEATS, LOG> {
     ///
     /// # Errors
     ///
-    /// [`Error::NoSeat`] if `SEATS` members exist already.
+    /// [`Error::NoSeat`] if `SEATS` members exist already; [`Error::Poisoned`] if a node of the group was freed
+    /// while it was linked.
     pub fn join(&self) -> Result<Member<'_>, Error> {
         let d = self.domain();
         d.counters.identify();
         d.counters.mirror.open(d.id(), SEATS);
         for (i, seat) in d.seats.iter().enumerate() {
-            // Acquire: the former occupant's last stores to the seat come before ours.
-            if seat
-                .state
-                .compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed)
-                .is_ok()
+            // Acquire: the former occupant's last stores to the seat come before ours. Sequentially
+            // consistent: see `register`.
+            let free = seat.state.load(Ordering::Relaxed);
+            let ticket = next_member(free);
+            if state_of(free) == FREE
+                && seat
+                    .state
+                    .compare_exchange(free, ticket, Ordering::SeqCst, Ordering::Relaxed)
+                    .is_ok()
             {
+                #[cfg(not(any(loom, shuttle)))]
+                if d.counters.entered.is_poisoned() {
+                    seat.state.store(with_state(ticket, FREE), Ordering::Release);
+                    return Err(Error::Poisoned);
+                }
                 // A scan that misses this misses what the seat publishes later too, and the fences
                 // that allow the one allow the other (see `advance`).
                 d.counters.high.fetch_max(i + 1, Ordering::Relaxed);
-                return Ok(Member::new(d, i));
+                return Ok(Member::new(d, i, ticket));
             }
         }
         Err(Error::NoSeat)
@@ -98,6 +114,8 @@ impl<const SEATS: usize, const LOG: usize> Group<SEATS, LOG> {
 
 impl<const SEATS: usize, const LOG: usize> Drop for Group<SEATS, LOG> {
     fn drop(&mut self) {
+        #[cfg(not(any(loom, shuttle)))]
+        self.counters.leave();
         crate::audit::group_dropped(&self.counters);
     }
 }
@@ -143,6 +161,12 @@ pub(crate) struct Domain<'g> {
 }
 
 impl<'g> Domain<'g> {
+    /// A group as far as its counters and seats go.
+    #[cfg(not(any(loom, shuttle)))]
+    pub(crate) fn without_logs(counters: &'g Counters, seats: &'g [Seat]) -> Self {
+        Self { counters, seats, records: &[], per_log: 0, enter_tries: 0 }
+    }
+
     /// Seats that may be in use are below this index.
     pub(crate) fn high(self) -> usize {
         self.counters.high.load(Ordering::Relaxed).min(self.seats.len())
@@ -211,7 +235,14 @@ impl<'g> Domain<'g> {
                 }
             }
         }
+        // Release hands on what the loads above have acquired.
+        self.counters.safe.fetch_max(low, Ordering::Release);
         low
+    }
+
+    /// No section can come across a node that was unlinked at `epoch`.
+    pub(crate) fn is_out_of_sight(self, epoch: u64) -> bool {
+        epoch <= self.counters.safe.load(Ordering::Acquire) || epoch <= self.horizon()
     }
 }
 

@@ -69,6 +69,7 @@
 //! | `group` | raising `R`, and when memory may be freed |
 //! | `wait` | spin, yield, sleep, and the gate before writers |
 //! | `recover` | threads that die |
+//! | `register` | nodes that are dropped too early |
 //!
 //! # Memory orderings
 //!
@@ -81,15 +82,20 @@
 //!    fence, every `L` loaded (`read`, `Domain::advance`). One side sees the other.
 //! 3. *Reader to the next owner of a slot.* Leaving stores `L` with release; the scan loads it with acquire,
 //!    hands on by `R` (acquire and release); the next owner loads `R` with acquire.
-//! 4. *Owner to owner.* A slot's epoch changes hands by compare-and-exchange with acquire and release.
+//! 4. *Owner to owner.* A slot is taken from an owner whose epoch is committed, or given up; the taker has
+//!    loaded that `C` with acquire (`acquire`), so the exchange of the slot's epoch is relaxed.
 //! 5. *Owner against copier.* A seqlock: the owner's release fence between taking a slot and storing to
 //!    it, the copier's acquire fence between its loads and the second look (`acquire`).
 //! 6. *Section to the freeing of memory.* The pin is stored before, and the epoch taken from `M` by, a
 //!    read-modify-write; the freeing thread does one on `M` too. One of them sees the other
 //!    (`Domain::horizon`).
 //!
-//! Each is the subject of a loom model; most are also the subject of a mutant that a model kills
-//! (`mutants/`), but for the release of a reader's exit and the exchange of a slot's epoch.
+//! Each is the subject of loom models, and of mutants that these kill (`mutants/`): 14 for the first; 1, 7 and
+//! 13 for the second, and 20, on the processor, for the exchange that stands for its store and fence; 16, 17
+//! and 18 for the third; 19 for the fourth; 8 and 9 for the fifth; 11 for the sixth. One has none: the
+//! acquire of `R` by the next owner, as the fence of the copy that follows it (5) would do as well. The
+//! models hold each slot's links to more than their values: under loom every access that claims to be
+//! ordered is also one to a cell that reports races.
 //!
 //! # Costs
 //!
@@ -111,25 +117,29 @@
 //! within another. The caller of an `unsafe` operation promises the rest: a node that was linked stays
 //! where it is, and its memory is not given back before [`Member::may_free`] agrees. (A `Box` that is moved
 //! counts as moving its content: Rust's aliasing rules end all pointers into it. Use statics, an `Arc`, or
-//! memory held by a raw pointer.) What is done wrong nevertheless:
+//! memory held by a raw pointer.) The group stays where it is too, once it has linked a node, and is
+//! dropped before its memory goes. What is done wrong nevertheless:
 //!
 //! | mistake | what happens |
 //! |---|---|
 //! | entry on a list of another kind, write inside read, node that dies before the section, `K < 2` | does not compile |
-//! | node on two lists of one kind | [`Error::AlreadyLinked`] |
-//! | node or list used with two groups | [`Error::Foreign`]; reading: panic in debug builds, an empty list in release builds |
-//! | more writers than slots | they wait for their turn |
+//! | node on two lists of one kind | debug builds: panic when the section ends, if its view held; release builds: [`Error::AlreadyLinked`]. Whoever does not know asks [`Write::is_listed`] |
+//! | node or list used with two groups | the same with [`Error::Foreign`]; reading: panic in debug builds, an empty list in release builds |
+//! | more writers of a node than its `K` slots | no mistake: they wait for their turn |
 //! | more nodes than the log holds | [`Error::LogFull`], nothing is changed; for nodes only read, nothing but speed is lost |
 //! | closure panics | the section is undone, the panic goes on |
+//! | section's guard is leaked | panic at the next section in debug builds; in release builds that ends the leaked one, without effect |
 //! | error swallowed by the closure | the section runs again all the same |
-//! | node freed while linked, or while a section may see it | panic in debug builds with `std`; undefined in release builds ([`Shelf`] makes it impossible) |
+//! | node dropped while linked | panic in debug builds with `std`; else (and while a panic unwinds) the process is aborted if the group has members, or nobody can [join](Error::Poisoned) it any more if it has none ([`Shelf`] makes it impossible) |
+//! | node dropped while a section may see it | panic in debug builds with `std`; else the drop waits for that section, and aborts the process after ten seconds, for it may be the thread's own |
+//! | member used that was reported dead | writing: [`Error::Evicted`]; reading: panic, in all builds |
 //! | thread waits for itself by a second seat of the same group | hangs |
 //! | thread dies inside a section | others wait until it is [reported](Group::report_failed) and [undone](Member::recover) |
 //!
 //! # Features
 //!
-//! `std` (default): waiting threads yield and sleep instead of only spinning, and the audit of freed
-//! nodes. `alloc`: [`Shelf`]. Neither is needed for the intrusive core. 64-bit atomics are.
+//! `std` (default): waiting threads yield and sleep instead of only spinning, and debug builds panic where
+//! a node is freed too early. `alloc`: [`Shelf`]. Neither is needed for the intrusive core. 64-bit atomics are.
 
 #![no_std]
 
@@ -159,6 +169,8 @@ mod node;
 mod place;
 mod read;
 mod recover;
+#[cfg(not(any(loom, shuttle)))]
+mod register;
 mod seat;
 #[cfg(all(feature = "alloc", not(any(loom, shuttle))))]
 mod shelf;

@@ -14,6 +14,7 @@
 
 use crate::error::Error;
 use crate::place::Place;
+use crate::sync::Ordering;
 use crate::write::Write;
 
 impl<'m> Write<'m, '_> {
@@ -30,6 +31,8 @@ impl<'m> Write<'m, '_> {
     ///    purpose before [`Member::may_free`](crate::Member::may_free) agrees for the section that
     ///    unlinked it. A head counts as unlinked once its list is empty and nobody uses it.
     /// 2. It is used in lists of one shape only: doubly or singly linked.
+    ///
+    /// And the group stays where it is from here on, and is dropped before its memory goes.
     pub unsafe fn link_after<const K: usize>(
         &mut self,
         at: Place<'m, K>,
@@ -195,7 +198,10 @@ impl<'m> Write<'m, '_> {
         &mut self,
         at: Place<'m, K>,
     ) -> Result<Place<'m, K>, Error> {
-        let (next, _) = self.glance_links(&*at)?;
+        let newest = at.newest.load(Ordering::Relaxed);
+        let usual = newest < self.member.section.glance_below
+            && at.home.load(Ordering::Relaxed) == self.domain().id();
+        let next = if usual { at.next_by(newest) } else { self.glance_links(&*at)?.0 };
         // SAFETY: read from `at` in this section.
         Ok(unsafe { at.follow(next) })
     }
@@ -212,6 +218,11 @@ impl<'m> Write<'m, '_> {
 
     fn acquire_unlinked<const K: usize>(&mut self, node: Place<'m, K>) -> Result<usize, Error> {
         let n = self.acquire(&*node)?;
-        if node.next_in(n).is_null() { Ok(n) } else { Err(Error::AlreadyLinked) }
+        if !node.next_in(n).is_null() {
+            return Err(self.misused(Error::AlreadyLinked));
+        }
+        #[cfg(not(any(loom, shuttle)))]
+        self.domain().counters.enter(self.domain().seats);
+        Ok(n)
     }
 }

@@ -18,7 +18,8 @@ impl<'m> Write<'m, '_> {
     /// # Safety
     ///
     /// Neither the list nor the entry moves from here on, nor is its memory given back before
-    /// [`Member::may_free`](crate::Member::may_free) agrees for the section that unlinked it.
+    /// [`Member::may_free`](crate::Member::may_free) agrees for the section that unlinked it. The group
+    /// stays where it is as well, and is dropped before its memory goes.
     pub unsafe fn push_front<L: Link<K, Shape = Double>, const K: usize>(
         &mut self,
         list: &'m List<L, K>,
@@ -203,6 +204,18 @@ impl<'m> Write<'m, '_> {
             }
             at = behind;
         }
+    }
+
+    /// Whether `entry` is on a list of this kind, as this section sees it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Foreign`], [`Error::Retry`].
+    pub fn is_listed<L: Link<K>, const K: usize>(
+        &mut self,
+        entry: &'m L::Entry,
+    ) -> Result<bool, Error> {
+        self.is_linked(place_of::<L, K>(entry))
     }
 
     fn must_be_linked<const K: usize>(&mut self, at: Place<'m, K>) -> Result<(), Error> {

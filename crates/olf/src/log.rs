@@ -64,11 +64,11 @@ pub(crate) fn invalidate(records: &[Record], my: u64) {
         // SAFETY: the records are those of the running section.
         let epochs = unsafe { epochs(record) };
         for (slot, at) in epochs.iter().enumerate() {
-            // Anybody may do this for a dead owner, hence the exchange. Release: the slot's next owner
-            // writes to it after us.
+            // Anybody may do this for a dead owner, hence the exchange. Relaxed: nobody else takes the
+            // slot before `my` is committed, which releases this.
             if at.load(Ordering::Relaxed) == my {
                 let _ =
-                    at.compare_exchange(my, my | INACTIVE, Ordering::Release, Ordering::Relaxed);
+                    at.compare_exchange(my, my | INACTIVE, Ordering::Relaxed, Ordering::Relaxed);
                 // Only a writer that died in the middle of its commit has left its hint behind.
                 // SAFETY: as for the epochs.
                 let newest = unsafe { &*record.newest.load(Ordering::Relaxed) };
@@ -77,7 +77,7 @@ pub(crate) fn invalidate(records: &[Record], my: u64) {
                     let _ = newest.compare_exchange(
                         dead,
                         NO_HINT,
-                        Ordering::Release,
+                        Ordering::Relaxed,
                         Ordering::Relaxed,
                     );
                 }

@@ -3,9 +3,9 @@
 use crate::error::Error;
 use crate::group::Domain;
 use crate::read::{self, Read};
-use crate::seat::{FREE, Seat};
+use crate::seat::{FREE, Seat, with_state};
 use crate::sync::Ordering;
-use crate::write::{End, Section, Write};
+use crate::write::{End, Section, Write, complain};
 use core::cell::Cell;
 use core::marker::PhantomData;
 
@@ -26,6 +26,10 @@ use core::marker::PhantomData;
 pub struct Member<'g> {
     pub(crate) d: Domain<'g>,
     pub(crate) seat: usize,
+    /// The seat's state for as long as it is this member's.
+    ticket: u64,
+    /// Somebody reported this member dead, wrongly, and ended its section.
+    pub(crate) evicted: bool,
     pub(crate) section: Section,
     /// How much it has suffered from others lately; see `write`.
     pub(crate) caution: u32,
@@ -34,8 +38,16 @@ pub struct Member<'g> {
 }
 
 impl<'g> Member<'g> {
-    pub(crate) fn new(d: Domain<'g>, seat: usize) -> Self {
-        Self { d, seat, section: Section::default(), caution: 0, _alone: PhantomData }
+    pub(crate) fn new(d: Domain<'g>, seat: usize, ticket: u64) -> Self {
+        Self {
+            d,
+            seat,
+            ticket,
+            evicted: false,
+            section: Section::default(),
+            caution: 0,
+            _alone: PhantomData,
+        }
     }
 
     #[inline]
@@ -43,11 +55,23 @@ impl<'g> Member<'g> {
         &self.d.seats[self.seat]
     }
 
+    /// Whether another thread reported this member dead (see
+    /// [`Group::report_failed`](crate::Group::report_failed)). Its seat is, or soon will be, somebody else's;
+    /// all that is left to do is to drop it and to join anew.
+    #[inline]
+    pub fn is_evicted(&self) -> bool {
+        self.evicted || self.published().state.load(Ordering::Relaxed) != self.ticket
+    }
+
     /// Begins a read section: an unchanging view of all lists of the group, as of now.
     ///
     /// Never blocks on a writer. Constant time: two loads, one store and one full barrier, again for
     /// each commit that happens meanwhile. A long section keeps writers from reusing slots, so it
     /// costs them, in the end until it is over.
+    ///
+    /// # Panics
+    ///
+    /// If the member [was reported dead](Member::is_evicted): another thread may have its seat.
     #[inline]
     pub fn read(&mut self) -> Read<'_, 'g> {
         Read::enter(self)
@@ -61,7 +85,14 @@ impl<'g> Member<'g> {
     ///
     /// # Errors
     ///
-    /// What `f` returned, except [`Error::Retry`], which is dealt with here.
+    /// What `f` returned, except [`Error::Retry`], which is dealt with here; [`Error::Evicted`] if the
+    /// member was reported dead.
+    ///
+    /// # Panics
+    ///
+    /// In debug builds, if `f` put a node on a list that is on a list of that kind, or used one with two
+    /// groups, whatever it made of the error: the section is over by then. Release builds leave it at the
+    /// error. A panic of `f` undoes the section and goes on.
     ///
     /// # Example
     ///
@@ -72,6 +103,7 @@ impl<'g> Member<'g> {
     /// assert_eq!((answer, group.committed()), (42, 2));
     /// # Ok::<(), olf::Error>(())
     /// ```
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn write<T, E: From<Error>>(
         &mut self,
         mut f: impl FnMut(&mut Write<'_, 'g>) -> Result<T, E>,
@@ -81,7 +113,10 @@ impl<'g> Member<'g> {
             let result = f(&mut w);
             match w.finish(result.is_ok())? {
                 End::Again => {}
-                End::Done(_) => return result,
+                End::Done(_) => {
+                    complain(w.section().misuse);
+                    return result;
+                }
             }
         }
     }
@@ -104,17 +139,27 @@ impl<'g> Member<'g> {
     /// Relinking the node needs no such wait; that is what its slots are for. Takes time in proportion
     /// to the seats in use.
     pub fn may_free(&self, epoch: u64) -> bool {
-        epoch <= self.d.horizon()
+        self.d.is_out_of_sight(epoch)
     }
 }
 
 impl Drop for Member<'_> {
     fn drop(&mut self) {
         crate::write::end_leaked(self);
+        if self.is_evicted() {
+            // Whoever recovers the seat clears it, or has done so; then it may be another's.
+            return;
+        }
         read::leave(self.d, self.seat);
-        let seat = self.published();
-        // Release pairs with the acquire of the next `join` of this seat.
-        seat.state.store(FREE, Ordering::Release);
+        let free = with_state(self.ticket, FREE);
+        // Release pairs with the acquire of the next `join` of this seat. An exchange, lest a report of
+        // death that comes right now be lost, and the seat freed twice.
+        let _ = self.published().state.compare_exchange(
+            self.ticket,
+            free,
+            Ordering::Release,
+            Ordering::Relaxed,
+        );
     }
 }
 

@@ -88,8 +88,13 @@ fn link<'a, const K: usize>(
 }
 
 fn model(f: impl Fn() + Sync + Send + 'static) {
+    model_with(2, f);
+}
+
+/// [`model`] with at least so many preemptions.
+fn model_with(preemptions: usize, f: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = builder.preemption_bound.or(Some(2));
+    builder.preemption_bound = builder.preemption_bound.max(Some(preemptions));
     builder.max_branches = 100_000;
     builder.check(f);
 }
@@ -134,6 +139,51 @@ fn snapshot_while_slots_are_reused() {
         assert_eq!(a + b, 1, "{a} and {b}");
         t.join().unwrap();
     });
+}
+
+/// A slot goes from a reader to a writer that never looks at the reader: by way of a third thread, which
+/// sees it leave and raises `R`.
+#[test]
+fn slot_handed_on_by_a_third() {
+    let count = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let handed_on = Arc::clone(&count);
+    model_with(3, move || {
+        let world = World::<2>::new(1, 64);
+        let d = world.group.domain();
+        let reader = world.group.join().unwrap();
+        let seat = reader.seat;
+        core::mem::forget(reader);
+        let e = read::enter(d, seat);
+        let mut member = world.group.join().unwrap();
+        world.move_to(&mut member, 0, 1);
+        let theirs = Arc::clone(&world);
+        let t1 = thread::spawn(move || {
+            for node in [&theirs.heads[0], &theirs.items[0]] {
+                assert!(!node.next_in(node.slot_at(e)).is_null());
+            }
+            read::leave(theirs.group.domain(), seat);
+        });
+        let theirs = Arc::clone(&world);
+        let t2 = thread::spawn(move || {
+            theirs.group.domain().advance();
+        });
+        // The others go first; loom has to be asked.
+        thread::yield_now();
+        thread::yield_now();
+        // What `acquire` does, but for the copy, whose fence orders more than this is to rest on.
+        let node = &world.heads[0];
+        let i = node.slot_of(e).unwrap();
+        let w = crate::Write::begin(&mut member);
+        if d.counters.read.0.load(Ordering::Acquire) > e {
+            handed_on.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            w.take(node, (i, e)).unwrap();
+            node.set_next(i, Place::from(&world.items[0]).as_ptr());
+        }
+        drop(w);
+        t1.join().unwrap();
+        t2.join().unwrap();
+    });
+    assert_ne!(count.load(std::sync::atomic::Ordering::Relaxed), 0, "no schedule handed it on");
 }
 
 fn two_writers<const K: usize>() {
@@ -250,9 +300,9 @@ fn may_free_against_readers_and_writers() {
     // SAFETY: as above.
     unsafe impl Send for Payload {}
 
-    fn run(other: for<'a> fn(&'a World<2>, &mut Member<'a>, &Payload)) {
+    fn run(other: for<'a> fn(&'a World<4>, &mut Member<'a>, &Payload)) {
         model(move || {
-            let world = World::<2>::new(1, 64);
+            let world = World::<4>::new(1, 64);
             let payload = Arc::new(Payload(UnsafeCell::new(1)));
             let (theirs, seen) = (Arc::clone(&world), Arc::clone(&payload));
             let t = thread::spawn(move || {
@@ -291,6 +341,20 @@ fn may_free_against_readers_and_writers() {
             .write(|w| {
                 // SAFETY: the world outlives all sections.
                 if unsafe { w.next(head) }? != head {
+                    // SAFETY: as above.
+                    payload.0.with(|p| assert_eq!(unsafe { *p }, 1));
+                }
+                Ok::<_, Error>(())
+            })
+            .unwrap();
+    });
+    // A writer that holds the node by a slot of its own, and nothing else: only its pin says so.
+    run(|world, member, payload| {
+        let node = &world.items[0];
+        member
+            .write(|w| {
+                let i = w.acquire(node)?;
+                if !node.next_in(i).is_null() {
                     // SAFETY: as above.
                     payload.0.with(|p| assert_eq!(unsafe { *p }, 1));
                 }

@@ -8,12 +8,17 @@
 //! nested read is *suspended* (`L` inactive), and after it *resumed* at the newest committed epoch,
 //! provided that all that was read and copied so far is unchanged there.
 //!
+//! A writer that is next to commit publishes nothing: nobody else moves `C` then, and `R` is no greater.
+//!
 //! A *glance* is a nested read that is not logged. It is of the same snapshot, but nobody checks at
 //! commit that it still holds: the section has to acquire what its decision rests on. An acquired node
-//! is never newer than the snapshot of a glance, or the attempt is lost.
+//! is never newer than the snapshot of a glance, or the attempt is lost. In a section that owns no slots yet,
+//! glances are what long searches consist of; `glance_below` says that one need not look at anything but the
+//! node. Whatever ends the snapshot, or takes a slot, sets it to 0.
 
+use crate::epoch::STEP;
 use crate::error::Error;
-use crate::node::Node;
+use crate::node::{Node, hint};
 use crate::read;
 use crate::seat::READ_ONLY;
 use crate::sync::Ordering;
@@ -55,14 +60,21 @@ impl Write<'_, '_> {
     #[cold]
     pub(crate) fn resume(&mut self) -> Result<(), Error> {
         self.suspend();
-        if self.member.d.counters.committed.0.load(Ordering::Acquire) >= self.section().my {
+        let c = self.member.d.counters.committed.0.load(Ordering::Acquire);
+        if c >= self.section().my {
             return Err(self.lost());
         }
-        // The slow way in would take a second epoch, behind our own. Trying for ever is safe: `C` moves
-        // at most to `my - 2` while we are here.
-        let e = loop {
-            if let Some(e) = read::try_enter(self.member.d, self.member.seat) {
-                break e;
+        let e = if c + STEP == self.section().my {
+            // Next to commit: nobody else moves `C`, and `R <= C`, so nobody takes a slot that is read
+            // here, and there is nothing to publish.
+            c
+        } else {
+            // The slow way in would take a second epoch, behind our own. Trying for ever is safe: `C`
+            // moves at most to `my - 2` while we are here.
+            loop {
+                if let Some(e) = read::try_enter(self.member.d, self.member.seat) {
+                    break e;
+                }
             }
         };
         self.section().snapshot = Some(e);
@@ -96,6 +108,7 @@ impl Write<'_, '_> {
     }
 
     /// As [`Write::peek`], but not logged.
+    #[cold]
     pub(crate) fn glance_links<const K: usize>(
         &mut self,
         node: &Node<K>,
@@ -103,7 +116,11 @@ impl Write<'_, '_> {
         let (links, _) = self.look(node)?;
         let s = self.section();
         s.glanced = true;
-        s.glanced_at = s.snapshot.unwrap_or(s.glanced_at);
+        if let Some(e) = s.snapshot {
+            s.glanced_at = e;
+            // With slots of its own, the section has to look for them.
+            s.glance_below = if s.owns { 0 } else { hint(e, 0) + hint(1, 0) };
+        }
         Ok(links)
     }
 

@@ -26,8 +26,9 @@
 use crate::epoch::INACTIVE;
 use crate::error::Error;
 use crate::sync::{
-    AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, array, const_fn, keep_branch,
+    AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, Watch, array, const_fn, keep_branch,
 };
+use core::hint::select_unpredictable;
 use core::ptr;
 
 /// A list node to be embedded in the listed object; nothing is ever allocated for it.
@@ -54,6 +55,8 @@ pub struct Node<const K: usize = 4> {
     pub(crate) attempt: [AtomicU32; K],
     pub(crate) epochs: [AtomicU64; K],
     pub(crate) prev: [AtomicPtr<Node<K>>; K],
+    /// Takes no room, except under loom.
+    pub(crate) watch: [Watch; K],
 }
 
 /// Bits of `newest` that hold the slot.
@@ -66,6 +69,12 @@ pub(crate) const NO_HINT: u64 = u64::MAX;
 #[inline]
 pub(crate) fn hint(epoch: u64, slot: usize) -> u64 {
     epoch << SLOT_BITS | slot as u64
+}
+
+/// The slot that a word `newest` names.
+#[inline]
+pub(crate) fn slot_in(newest: u64) -> usize {
+    (newest & SLOT_MASK) as usize
 }
 
 /// The same slot, by way of a branch for each of the usual ones: so the processor predicts it, and goes on
@@ -109,6 +118,7 @@ impl<const K: usize> Node<K> {
                 attempt: array!(AtomicU32::new(0)),
                 epochs,
                 prev: array!(AtomicPtr::new(ptr::null_mut())),
+                watch: array!(Watch::new()),
             }
         }
     }
@@ -127,7 +137,7 @@ impl<const K: usize> Node<K> {
     pub(crate) fn usual_slot_at(&self, e: u64) -> usize {
         let newest = self.newest.load(Ordering::Relaxed);
         if newest <= e << SLOT_BITS | SLOT_MASK {
-            return predicted((newest & SLOT_MASK) as usize);
+            return predicted(slot_in(newest));
         }
         self.search(e)
     }
@@ -142,11 +152,7 @@ impl<const K: usize> Node<K> {
     #[inline]
     pub(crate) fn slot_at(&self, e: u64) -> usize {
         let newest = self.newest.load(Ordering::Relaxed);
-        if newest <= e << SLOT_BITS | SLOT_MASK {
-            (newest & SLOT_MASK) as usize
-        } else {
-            self.search(e)
-        }
+        if newest <= e << SLOT_BITS | SLOT_MASK { slot_in(newest) } else { self.search(e) }
     }
 
     /// [`Node::slot_at`] by looking at all slots.
@@ -177,12 +183,34 @@ impl<const K: usize> Node<K> {
     /// Successor in slot `i`, null for the node itself.
     #[inline]
     pub(crate) fn next_in(&self, i: usize) -> *mut Node<K> {
+        self.watch[i].read();
         self.next[i].load(Ordering::Relaxed)
+    }
+
+    /// The successor in the slot that `newest` names, for searches in lists that change: all successors are
+    /// loaded and one is chosen without a branch, so that no load waits for another one, and nothing is
+    /// mispredicted.
+    #[inline]
+    pub(crate) fn next_by(&self, newest: u64) -> *mut Node<K> {
+        let slot = slot_in(newest);
+        self.watch[slot].read();
+        let next = |i: usize| self.next[i].load(Ordering::Relaxed);
+        let odd = slot & 1 != 0;
+        match K {
+            2 => select_unpredictable(odd, next(1), next(0)),
+            4 => {
+                let low = select_unpredictable(odd, next(1), next(0));
+                let high = select_unpredictable(odd, next(3), next(2));
+                select_unpredictable(slot & 2 != 0, high, low)
+            }
+            _ => next(slot),
+        }
     }
 
     /// Predecessor in slot `i`, null for the node itself.
     #[inline]
     pub(crate) fn prev_in(&self, i: usize) -> *mut Node<K> {
+        self.watch[i].read();
         self.prev[i].load(Ordering::Relaxed)
     }
 
@@ -190,6 +218,7 @@ impl<const K: usize> Node<K> {
     #[inline]
     pub(crate) fn set_next(&self, i: usize, to: *mut Node<K>) {
         let to = if ptr::eq(to, self) { ptr::null_mut() } else { to };
+        self.watch[i].write();
         self.next[i].store(to, Ordering::Relaxed);
     }
 
@@ -197,6 +226,7 @@ impl<const K: usize> Node<K> {
     #[inline]
     pub(crate) fn set_prev(&self, i: usize, to: *mut Node<K>) {
         let to = if ptr::eq(to, self) { ptr::null_mut() } else { to };
+        self.watch[i].write();
         self.prev[i].store(to, Ordering::Relaxed);
     }
 
@@ -240,17 +270,24 @@ impl<const K: usize> Node<K> {
     }
 
     /// The greatest even epoch of all slots, and its slot: the last word once nobody writes.
-    #[cfg(all(debug_assertions, feature = "std", not(any(loom, shuttle))))]
+    #[cfg(not(any(loom, shuttle)))]
     pub(crate) fn last(&self) -> (u64, usize) {
         let i = self.search(u64::MAX - 1);
         (self.epochs[i].load(Ordering::Relaxed), i)
     }
 }
 
-#[cfg(debug_assertions)]
+/// Returns once nobody can see the node; a node that is linked still ends the process. Debug builds panic
+/// in both cases. See the crate's table of mistakes.
+#[cfg(not(any(loom, shuttle)))]
 impl<const K: usize> Drop for Node<K> {
+    #[inline]
     fn drop(&mut self) {
-        crate::audit::node_dropped(self);
+        let id = *self.home.get_mut();
+        if id != 0 {
+            crate::audit::node_dropped(self);
+            crate::register::node_dropped(self, id);
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use crate::epoch::INACTIVE;
 use crate::group::Domain;
 use crate::member::Member;
 use crate::place::Place;
-use crate::sync::{Ordering, store_then_fence};
+use crate::sync::{Ordering, store_then_load};
 use crate::wait;
 
 /// A read section: every list of the group as it was at one committed epoch.
@@ -29,7 +29,7 @@ pub struct Read<'m, 'g> {
 /// ```
 ///
 /// 1. `e` is loaded with acquire: all that was committed up to `e` is visible.
-/// 2. `L := e` may be relaxed, the fence orders it.
+/// 2. `L := e` may be relaxed, the fence orders it. (What stands for the two here: `store_then_load`.)
 /// 3. Without the fence the last load could pass the store (even on x86: store buffer), both sides
 ///    would miss each other, and `R` could rise above `e`: the slots being read would be reused.
 /// 4. If `C` moved, `e` may be older than `R` already, so another attempt is made. An attempt fails
@@ -38,8 +38,7 @@ pub struct Read<'m, 'g> {
 pub(crate) fn try_enter(d: Domain<'_>, seat: usize) -> Option<u64> {
     let c = &d.counters.committed.0;
     let e = c.load(Ordering::Acquire);
-    store_then_fence(&d.seats[seat].reading, e);
-    if c.load(Ordering::Acquire) != e {
+    if store_then_load(&d.seats[seat].reading, e, c) != e {
         return None;
     }
     // Not before: an epoch that was given up at once would raise a false alarm.
@@ -79,6 +78,11 @@ fn enter_in_turn(d: Domain<'_>, seat: usize) -> u64 {
     e
 }
 
+#[cold]
+fn evicted() -> ! {
+    panic!("olf: this member was reported dead and undone; drop it and join the group anew");
+}
+
 /// Ends reading. Release: the loads of the section come before the reuse of any slot that they saw.
 #[inline]
 pub(crate) fn leave(d: Domain<'_>, seat: usize) {
@@ -91,6 +95,13 @@ pub(crate) fn leave(d: Domain<'_>, seat: usize) {
 impl<'m, 'g> Read<'m, 'g> {
     #[inline]
     pub(crate) fn enter(member: &'m mut Member<'g>) -> Self {
+        if member.is_evicted() {
+            evicted();
+        }
+        debug_assert!(
+            member.published().reading.load(Ordering::Relaxed) & INACTIVE != 0,
+            "olf: the last read section was leaked, not ended"
+        );
         let epoch = enter(member.d, member.seat);
         Self { member, epoch }
     }

@@ -17,7 +17,7 @@ use crate::epoch::{INACTIVE, STEP};
 use crate::group::{Domain, Group};
 use crate::log;
 use crate::member::Member;
-use crate::seat::{CLAIMING, CLEARING, FAILED, FREE, IDLE, Seat, TAKEN};
+use crate::seat::{CLAIMING, CLEARING, FAILED, FREE, IDLE, Seat, TAKEN, state_of, with_state};
 use crate::sync::Ordering;
 use crate::wait::{self, Backoff};
 
@@ -33,7 +33,12 @@ impl<const SEATS: usize, const LOG: usize> Group<SEATS, LOG> {
     pub unsafe fn report_failed(&self, seat: usize) {
         let seats = self.domain().seats;
         if let Some(seat) = seats.get(seat) {
-            let _ = seat.state.compare_exchange(TAKEN, FAILED, Ordering::AcqRel, Ordering::Relaxed);
+            let taken = seat.state.load(Ordering::Relaxed);
+            if state_of(taken) == TAKEN {
+                let failed = with_state(taken, FAILED);
+                let _ =
+                    seat.state.compare_exchange(taken, failed, Ordering::AcqRel, Ordering::Relaxed);
+            }
         }
     }
 }
@@ -52,7 +57,7 @@ impl Member<'_> {
         let d = self.d;
         let helping = Helping::begin(d);
         for (i, seat) in d.seats.iter().enumerate() {
-            if seat.state.load(Ordering::Acquire) == FAILED {
+            if state_of(seat.state.load(Ordering::Acquire)) == FAILED {
                 undo(d, i, seat);
             }
         }
@@ -159,7 +164,7 @@ fn settle_epochs(d: Domain<'_>) {
 fn owner(d: Domain<'_>, x: u64) -> Owner {
     for (i, seat) in d.seats.iter().enumerate() {
         let writing = seat.writing.load(Ordering::Acquire);
-        let dead = seat.state.load(Ordering::Acquire) == FAILED;
+        let dead = state_of(seat.state.load(Ordering::Acquire)) == FAILED;
         match (writing == x, dead) {
             (true, true) => return Owner::Dead(i),
             (true, false) => return Owner::Living,
@@ -178,7 +183,14 @@ fn clear(d: Domain<'_>, i: usize) -> bool {
         // Reported after this call had looked; the next call ends it.
         return false;
     }
-    if seat.state.compare_exchange(FAILED, CLEARING, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+    let failed = seat.state.load(Ordering::Relaxed);
+    let clearing = with_state(failed, CLEARING);
+    if state_of(failed) != FAILED
+        || seat
+            .state
+            .compare_exchange(failed, clearing, Ordering::AcqRel, Ordering::Relaxed)
+            .is_err()
+    {
         return false;
     }
     d.counters.mirror.note(i, Published::Reading, INACTIVE);
@@ -188,7 +200,7 @@ fn clear(d: Domain<'_>, i: usize) -> bool {
     d.counters.mirror.note(i, Published::Pin, INACTIVE);
     seat.pin.store(INACTIVE, Ordering::Release);
     // Release pairs with the acquire of the next `join`.
-    seat.state.store(FREE, Ordering::Release);
+    seat.state.store(with_state(failed, FREE), Ordering::Release);
     true
 }
 

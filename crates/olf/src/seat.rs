@@ -10,14 +10,34 @@ use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, array,
 use core::ptr;
 
 /// `Seat::state`: nobody sits here.
-pub(crate) const FREE: u32 = 0;
+pub(crate) const FREE: u64 = 0;
 /// `Seat::state`: a member sits here.
-pub(crate) const TAKEN: u32 = 1;
+pub(crate) const TAKEN: u64 = 1;
 /// `Seat::state`: the member was reported dead and awaits recovery.
-pub(crate) const FAILED: u32 = 2;
-
+pub(crate) const FAILED: u64 = 2;
 /// `Seat::state`: the recovered seat is being cleared.
-pub(crate) const CLEARING: u32 = 3;
+pub(crate) const CLEARING: u64 = 3;
+/// `Seat::state`: the two bits that hold one of these. The others count the members that sat here, so that
+/// one who was thought dead, and is not, can tell that the seat is another's by now.
+const STATES: u64 = 3;
+
+/// Which of the four states `word` is in.
+#[inline]
+pub(crate) fn state_of(word: u64) -> u64 {
+    word & STATES
+}
+
+/// `word` with the same member and another state.
+#[inline]
+pub(crate) fn with_state(word: u64, state: u64) -> u64 {
+    word & !STATES | state
+}
+
+/// The word of the next member of a seat whose word was `word`.
+#[inline]
+pub(crate) fn next_member(word: u64) -> u64 {
+    with_state(word.wrapping_add(STATES + 1), TAKEN)
+}
 
 /// `Seat::writing`: no write section.
 pub(crate) const IDLE: u64 = 1;
@@ -36,7 +56,8 @@ pub(crate) struct Seat {
     pub(crate) writing: AtomicU64,
     /// Number of log records in use.
     pub(crate) logged: AtomicUsize,
-    pub(crate) state: AtomicU32,
+    /// One of the four states, and which member it is about: see [`state_of`].
+    pub(crate) state: AtomicU64,
     /// Where the thread sleeps.
     #[cfg(all(feature = "std", not(any(loom, shuttle))))]
     pub(crate) bed: crate::wait::Bed,
@@ -50,7 +71,7 @@ impl Seat {
                 pin: AtomicU64::new(INACTIVE),
                 writing: AtomicU64::new(IDLE),
                 logged: AtomicUsize::new(0),
-                state: AtomicU32::new(FREE),
+                state: AtomicU64::new(FREE),
                 #[cfg(all(feature = "std", not(any(loom, shuttle))))]
                 bed: crate::wait::Bed::new(),
             }

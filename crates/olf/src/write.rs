@@ -55,9 +55,13 @@ pub(crate) struct Section {
     pub(crate) unlogged_at: u64,
     /// This attempt has slots of its own.
     pub(crate) owns: bool,
+    /// Words `newest` below this can be followed by a glance without further ado; 0 when none can.
+    pub(crate) glance_below: u64,
     /// Something was glanced at, in the snapshot of `glanced_at`.
     pub(crate) glanced: bool,
     pub(crate) glanced_at: u64,
+    /// A mistake of the caller's in this attempt.
+    pub(crate) misuse: Option<Error>,
     /// Commit or abort is still to come.
     pub(crate) open: bool,
 }
@@ -112,6 +116,16 @@ pub(crate) fn unclaim(own: &Seat) {
     own.writing.store(IDLE, Ordering::Release);
 }
 
+/// In debug builds: panics if a section that has ended, upon a view that held, misused a node.
+#[cfg_attr(debug_assertions, track_caller)]
+pub(crate) fn complain(misuse: Option<Error>) {
+    if cfg!(debug_assertions)
+        && let Some(how) = misuse
+    {
+        panic!("olf: misuse in a write section: {how}");
+    }
+}
+
 /// Ends a section whose guard was forgotten: an epoch must not go without its commit.
 pub(crate) fn end_leaked(member: &mut Member<'_>) {
     if member.section.open {
@@ -125,6 +139,17 @@ impl<'m, 'g> Write<'m, 'g> {
         let own = member.published();
         debug_assert!(!member.section.open, "olf: the last write section was leaked, not ended");
         end_leaked(member);
+        if member.is_evicted() {
+            // A section that is over already: all that it can answer is an error.
+            member.evicted = true;
+            member.section = Section { need_retry: true, ..Section::default() };
+            return Self { member };
+        }
+        if own.reading.load(Ordering::Relaxed) & INACTIVE == 0 {
+            // Left open, it would hold back the slots that this section may have to wait for.
+            debug_assert!(false, "olf: the last read section was leaked, not ended");
+            read::leave(d, member.seat);
+        }
         wait::gate(d, member.caution <= CAREFUL);
         let pin = d.counters.committed.0.load(Ordering::Acquire);
         own.pin.store(pin, Ordering::Relaxed);
@@ -162,6 +187,14 @@ impl<'m, 'g> Write<'m, 'g> {
         self.member.section.attempt
     }
 
+    /// What lets the C header follow links without a call. A node whose first word is below the first of
+    /// these, and whose second word equals the second, may be followed as [`Write::glance`] would follow it,
+    /// until the section's next operation. The first is 0 when none may.
+    #[doc(hidden)]
+    pub fn glance_words(&self) -> (u64, usize) {
+        (self.member.section.glance_below, self.member.d.id())
+    }
+
     #[inline]
     pub(crate) fn domain(&self) -> Domain<'g> {
         self.member.d
@@ -176,6 +209,7 @@ impl<'m, 'g> Write<'m, 'g> {
     #[inline]
     pub(crate) fn lost(&mut self) -> Error {
         self.section().need_retry = true;
+        self.section().glance_below = 0;
         Error::Retry
     }
 
@@ -204,14 +238,17 @@ impl<'m, 'g> Write<'m, 'g> {
         let d = self.domain();
         let my = self.section().my;
         if !self.section().open {
-            return Ok(End::Done(my));
+            return if self.member.evicted { Err(Error::Evicted) } else { Ok(End::Done(my)) };
+        }
+        // Before the seat is touched: once evicted, it may be somebody else's.
+        if d.counters.committed.0.load(Ordering::Acquire) >= my {
+            return Err(self.evicted());
         }
         self.suspend();
         let mut slow = false;
         let c = wait::committed_noting(d, self.member.seat, my - STEP, &mut slow);
         if c >= my {
-            self.close();
-            return Err(Error::Evicted);
+            return Err(self.evicted());
         }
         if slow {
             self.member.caution = MOST.min(self.member.caution + LONG_WAIT);
@@ -225,6 +262,7 @@ impl<'m, 'g> Write<'m, 'g> {
             s.unlogged = false;
             s.glanced = false;
             s.owns = false;
+            s.misuse = None;
             s.validated = c;
             return Ok(End::Again);
         }
@@ -248,6 +286,25 @@ impl<'m, 'g> Write<'m, 'g> {
         d.counters.committed.0.store(my, Ordering::Release);
         self.close();
         wait::announce(d, my);
+    }
+
+    /// Ends a section that somebody else has ended already. Nothing of the seat is touched: whoever did it
+    /// clears it, and it may have a new owner.
+    fn evicted(&mut self) -> Error {
+        self.member.evicted = true;
+        let s = self.section();
+        s.open = false;
+        s.need_retry = true;
+        s.snapshot = None;
+        s.glance_below = 0;
+        Error::Evicted
+    }
+
+    /// Remembers a mistake of the caller's, for [`complain`].
+    #[cold]
+    pub(crate) fn misused(&mut self, how: Error) -> Error {
+        self.section().misuse = Some(how);
+        how
     }
 
     /// Clears the seat after a commit.
@@ -277,6 +334,10 @@ impl<'m, 'g> Write<'m, 'g> {
     pub(crate) fn holds_at(&mut self, c: u64) -> bool {
         let n = self.section().logged;
         let s = &self.member.section;
+        if s.validated == c {
+            // Nobody has committed since.
+            return true;
+        }
         if s.unlogged && s.unlogged_at != c {
             return false;
         }
@@ -288,9 +349,13 @@ impl<'m, 'g> Write<'m, 'g> {
     fn abandon(&mut self) {
         let d = self.domain();
         let my = self.section().my;
+        if d.counters.committed.0.load(Ordering::Acquire) >= my {
+            self.evicted();
+            return;
+        }
         self.suspend();
         if wait::committed(d, self.member.seat, my - STEP) >= my {
-            self.close();
+            self.evicted();
             return;
         }
         self.undo();
@@ -300,6 +365,7 @@ impl<'m, 'g> Write<'m, 'g> {
     /// Stops holding `R` back, before any wait; see `nested`.
     #[inline]
     pub(crate) fn suspend(&mut self) -> bool {
+        self.section().glance_below = 0;
         if self.section().snapshot.take().is_none() {
             return false;
         }

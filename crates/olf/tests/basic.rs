@@ -92,11 +92,6 @@ fn singly_linked() {
     let see =
         |m: &mut Member<'_>| -> Vec<u32> { m.read().iter_chain(&chain).map(|t| t.id).collect() };
     assert_eq!(see(&mut m), [1, 0, 2]);
-    assert_eq!(
-        // SAFETY: as above.
-        m.write(|w| unsafe { w.chain_front(&chain, &things[2]) }),
-        Err(Error::AlreadyLinked)
-    );
     assert_eq!(m.write(|w| w.remove_chain(&chain, &things[3])), Err(Error::NotLinked));
     m.write(|w| w.remove_chain(&chain, &things[2])).unwrap();
     assert_eq!(see(&mut m), [1, 0]);
@@ -151,15 +146,12 @@ fn abort_and_panic_leave_no_trace() {
 }
 
 #[test]
-fn bad_use_is_refused() {
-    let (group, strange) = (Group::<2, 4>::new(), Group::<2, 4>::new());
-    let (list, things) = (List::<ByAge>::new(), (0..7).map(thing).collect::<Vec<_>>());
+fn what_cannot_be_done_is_refused() {
+    let group = Group::<2, 4>::new();
+    let (list, things) = (List::<ByAge>::new(), (0..6).map(thing).collect::<Vec<_>>());
     let mut m = group.join().unwrap();
     push(&mut m, &list, &things[0]).unwrap();
-    assert_eq!(push(&mut m, &list, &things[0]), Err(Error::AlreadyLinked));
     assert_eq!(m.write(|w| w.remove(&list, &things[1])), Err(Error::NotLinked));
-    let mut stranger = strange.join().unwrap();
-    assert_eq!(push(&mut stranger, &list, &things[6]), Err(Error::Foreign));
     // SAFETY: as in `push`.
     let too_many =
         m.write(|w| things[1..6].iter().try_for_each(|t| unsafe { w.push_back(&list, t) }));
@@ -309,67 +301,10 @@ fn a_node_can_move_to_another_group_after_reset() {
     push(&mut m, &list, &t).unwrap();
     m.write(|w| w.remove(&list, &t)).unwrap();
     drop(m);
-    let mut o = other.join().unwrap();
-    assert_eq!(push(&mut o, &fresh, &t), Err(Error::Foreign));
-    drop(o);
     t.by_age.reset();
     let mut o = other.join().unwrap();
     push(&mut o, &fresh, &t).unwrap();
     o.write(|w| w.remove(&fresh, &t)).unwrap();
-}
-
-#[cfg(debug_assertions)]
-mod audits {
-    use super::*;
-
-    fn message(f: impl FnOnce()) -> String {
-        let panic = catch_unwind(AssertUnwindSafe(f)).expect_err("no panic");
-        let text = panic.downcast_ref::<String>().cloned();
-        text.or_else(|| panic.downcast_ref::<&str>().map(|s| s.to_string())).unwrap_or_default()
-    }
-
-    /// A thing whose memory is managed by hand, as by a kernel's allocator.
-    fn by_hand<'a>(id: u32) -> (&'a Thing, impl FnOnce()) {
-        let raw = Box::into_raw(Box::new(thing(id)));
-        // SAFETY: the tests free it too early on purpose, but do not look at it after that.
-        unsafe { (&*raw, move || drop(Box::from_raw(raw))) }
-    }
-
-    #[test]
-    fn a_linked_node_is_freed() {
-        let group = Group::<2, 8>::new();
-        // Never dropped: its head will lead to a node that is gone.
-        let list = std::mem::ManuallyDrop::new(List::<ByAge>::new());
-        let mut m = group.join().unwrap();
-        let (t, free) = by_hand(1);
-        push(&mut m, &list, t).unwrap();
-        assert!(message(free).contains("unlink it first"));
-    }
-
-    #[test]
-    fn a_node_is_freed_under_a_reader() {
-        let group = Group::<2, 8>::new();
-        let list = List::<ByAge>::new();
-        let (mut m, mut reader) = (group.join().unwrap(), group.join().unwrap());
-        let (t, free) = by_hand(1);
-        push(&mut m, &list, t).unwrap();
-        let view = reader.read();
-        m.write(|w| w.remove(&list, t)).unwrap();
-        assert!(message(free).contains("may_free"));
-        drop(view);
-    }
-
-    #[test]
-    fn a_list_is_read_by_a_stranger() {
-        let (group, strange) = (Group::<2, 8>::new(), Group::<2, 8>::new());
-        let (list, t) = (List::<ByAge>::new(), thing(1));
-        let mut m = group.join().unwrap();
-        push(&mut m, &list, &t).unwrap();
-        let mut stranger = strange.join().unwrap();
-        let look = || assert_eq!(stranger.read().iter(&list).count(), 0);
-        assert!(message(look).contains("another group"));
-        m.write(|w| w.remove(&list, &t)).unwrap();
-    }
 }
 
 #[test]

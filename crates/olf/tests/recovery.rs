@@ -167,8 +167,54 @@ fn one_who_was_only_thought_dead_is_told() {
         // SAFETY: nothing of the section is used after it.
         assert_eq!(unsafe { w.end(true) }, Err(Error::Evicted));
         drop(w);
-        std::mem::forget(slow);
+        assert!(slow.is_evicted());
         assert_eq!(world.see(&mut m), [vec![0, 1, 2, 3], vec![]]);
+    });
+}
+
+#[test]
+fn an_evicted_member_leaves_its_old_seat_alone() {
+    World::run(|world| {
+        let mut slow = world.group.join().unwrap();
+        let seat = slow.seat();
+        // SAFETY: nothing is used after the section.
+        let mut w = unsafe { slow.begin() };
+        assert!(w.front(&world.lists[0]).unwrap().is_some());
+        assert_eq!(w.iter(&world.lists[0]).count(), 4);
+        // SAFETY: for this test the thread takes no step until the recovery is over.
+        unsafe { world.group.report_failed(seat) };
+        let mut m = world.group.join().unwrap();
+        assert_eq!(m.recover(), 1);
+        let mut successor = world.group.join().unwrap();
+        assert_eq!(successor.seat(), seat);
+        let view = successor.read();
+        // SAFETY: nothing of the section is used after it.
+        assert_eq!(unsafe { w.end(true) }, Err(Error::Evicted));
+        drop(w);
+        // Whatever it tries from now on: it is told, and its old seat is the other's.
+        assert_eq!(slow.write(|_| Ok::<_, Error>(())), Err(Error::Evicted));
+        // SAFETY: nothing is used after the section.
+        let mut w = unsafe { slow.begin() };
+        assert_eq!(w.remove(&world.lists[0], &world.things[0]), Err(Error::Retry));
+        // SAFETY: as above.
+        assert_eq!(unsafe { w.end(true) }, Err(Error::Evicted));
+        drop(w);
+        let read = std::panic::AssertUnwindSafe(|| drop(slow.read()));
+        assert!(std::panic::catch_unwind(read).is_err());
+        drop(slow);
+        let removed = m
+            .write(|w| {
+                // SAFETY: the world outlives its members.
+                unsafe { w.move_to_back(&world.lists[0], &world.things[3])? };
+                Ok::<_, Error>(w.epoch())
+            })
+            .unwrap();
+        assert!(!m.may_free(removed), "the view of the seat's new owner was ended");
+        assert_eq!(view.iter(&world.lists[0]).count(), 4);
+        let third = world.group.join().unwrap();
+        assert_ne!(third.seat(), seat, "the seat's new owner lost it");
+        drop(view);
+        assert!(m.may_free(removed));
     });
 }
 

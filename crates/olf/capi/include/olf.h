@@ -15,6 +15,9 @@
 
 #define OLF_ALIGNED(n) __attribute__((aligned(n)))
 
+// A thread's seat in a group.
+typedef struct olf_member olf_member;
+
 // Success.
 #define OLF_OK 0
 
@@ -36,14 +39,11 @@
 // The member has another section open, or none.
 #define OLF_BUSY -5
 
-// The section was reported as failed and undone by another thread.
+// The member was reported as failed and undone by another thread: leave, and join anew.
 #define OLF_EVICTED -6
 
 // Lists that share counters; room for 64 members.
 typedef struct olf_group olf_group;
-
-// A thread's seat in a group.
-typedef struct olf_member olf_member;
 
 // A list node or head, to be embedded in an object. Initialise with OLF_NODE_INIT or olf_node_init.
 typedef struct OLF_ALIGNED(64) {
@@ -85,7 +85,7 @@ olf_member *olf_join(const olf_group *group);
 // `member` came from olf_join and is not used again.
 void olf_leave(olf_member *member);
 
-// Begins a read section. OLF_BUSY if a section is open.
+// Begins a read section. OLF_BUSY if a section is open; OLF_EVICTED if the member was reported dead.
 //
 // # Safety
 //
@@ -113,7 +113,7 @@ olf_node *olf_read_next(olf_member *member, const olf_node *node);
 // As olf_read_next.
 olf_node *olf_read_prev(olf_member *member, const olf_node *node);
 
-// Begins a write section. OLF_BUSY if a section is open.
+// Begins a write section. OLF_BUSY if a section is open; OLF_EVICTED if the member was reported dead.
 //
 // # Safety
 //
@@ -277,7 +277,39 @@ static inline olf_node *olf_read_step(olf_member *member, uint64_t epoch, const 
   case 2: next = __atomic_load_n(&node->opaque[4], __ATOMIC_RELAXED); __asm__(""); break;
   default: next = __atomic_load_n(&node->opaque[5], __ATOMIC_RELAXED);
   }
-  return next ? (olf_node *)(uintptr_t)next : (olf_node *)(uintptr_t)node;
+  if (__builtin_expect(next != 0, 1)) return (olf_node *)(uintptr_t)next;
+  __asm__("");
+  return (olf_node *)(uintptr_t)node;
+}
+
+// As olf_write_glance, for long searches: no call for a node in its usual state.
+static inline olf_node *olf_write_step(olf_member *member, const olf_node *node) {
+  const uint64_t *words = (const uint64_t *)(const void *)member;
+  uint64_t newest = __atomic_load_n(&node->opaque[0], __ATOMIC_RELAXED);
+  if (newest >= words[0] || __atomic_load_n(&node->opaque[1], __ATOMIC_RELAXED) != words[1])
+    return olf_write_glance(member, node);
+#ifdef __x86_64__
+  // All four, and a choice without a branch: so none of the loads waits for another one. Lists that are
+  // written to in one place after the other defeat the prediction that olf_read_step rests on.
+  uint64_t next = __atomic_load_n(&node->opaque[2], __ATOMIC_RELAXED);
+  uint64_t next1 = __atomic_load_n(&node->opaque[3], __ATOMIC_RELAXED);
+  uint64_t next2 = __atomic_load_n(&node->opaque[4], __ATOMIC_RELAXED);
+  uint64_t next3 = __atomic_load_n(&node->opaque[5], __ATOMIC_RELAXED);
+  __asm__("{testb $1, %b4|test %b4, 1}\n\t"
+          "{cmovnz %2, %0|cmovnz %0, %2}\n\t"
+          "{cmovnz %3, %1|cmovnz %1, %3}\n\t"
+          "{testb $2, %b4|test %b4, 2}\n\t"
+          "{cmovnz %1, %0|cmovnz %0, %1}"
+          : "+&r"(next), "+&r"(next2)
+          : "r"(next1), "r"(next3), "q"(newest)
+          : "cc");
+#else
+  uint64_t next = __atomic_load_n(&node->opaque[2 + (newest & 3)], __ATOMIC_RELAXED);
+#endif
+  if (__builtin_expect(next != 0, 1)) return (olf_node *)(uintptr_t)next;
+  // A branch, lest the next load wait for this comparison.
+  __asm__("");
+  return (olf_node *)(uintptr_t)node;
 }
 
 // Runs the following block as a write section, again for as long as older writers interfere. Leave it by

@@ -25,7 +25,7 @@ pub const OLF_FOREIGN: i32 = -3;
 pub const OLF_LOG_FULL: i32 = -4;
 /// The member has another section open, or none.
 pub const OLF_BUSY: i32 = -5;
-/// The section was reported as failed and undone by another thread.
+/// The member was reported as failed and undone by another thread: leave, and join anew.
 pub const OLF_EVICTED: i32 = -6;
 
 /// A list node or head, to be embedded in an object. Initialise with OLF_NODE_INIT or olf_node_init.
@@ -41,7 +41,11 @@ const _: () = assert!(align_of::<olf_node>() == align_of::<Node>());
 pub struct olf_group(Group<64, 128>);
 
 /// A thread's seat in a group.
+#[repr(C)]
 pub struct olf_member {
+    /// Read by olf_write_step: what `Write::glance_words` said after the last operation.
+    glance_below: u64,
+    group: u64,
     member: Member<'static>,
     /// What is open, and the epoch of a read section.
     open: Open,
@@ -97,7 +101,9 @@ unsafe fn writing<T>(
     // SAFETY: a write section is open; C callers keep the promise of `begin` by the header's words.
     let mut w = unsafe { Write::reopen(&mut m.member) };
     let result = f(&mut w);
+    let (below, group) = w.glance_words();
     w.leave_open();
+    (m.glance_below, m.group) = (below, group as u64);
     Some(result)
 }
 
@@ -141,7 +147,13 @@ pub unsafe extern "C" fn olf_join(group: *const olf_group) -> *mut olf_member {
     // SAFETY: contract.
     let joined = unsafe { group.as_ref() }.and_then(|g| g.0.join().ok());
     joined.map_or(ptr::null_mut(), |member| {
-        Box::into_raw(Box::new(olf_member { member, open: Open::Nothing, epoch: 0 }))
+        Box::into_raw(Box::new(olf_member {
+            glance_below: 0,
+            group: 0,
+            member,
+            open: Open::Nothing,
+            epoch: 0,
+        }))
     })
 }
 
@@ -166,7 +178,7 @@ pub unsafe extern "C" fn olf_leave(member: *mut olf_member) {
     }
 }
 
-/// Begins a read section. OLF_BUSY if a section is open.
+/// Begins a read section. OLF_BUSY if a section is open; OLF_EVICTED if the member was reported dead.
 ///
 /// # Safety
 ///
@@ -177,6 +189,9 @@ pub unsafe extern "C" fn olf_read_begin(member: *mut olf_member) -> i32 {
     let Some(m) = (unsafe { member.as_mut() }) else { return OLF_BUSY };
     if m.open != Open::Nothing {
         return OLF_BUSY;
+    }
+    if m.member.is_evicted() {
+        return OLF_EVICTED;
     }
     m.epoch = m.member.read().leave_open();
     m.open = Open::Read;
@@ -241,7 +256,7 @@ pub unsafe extern "C" fn olf_read_prev(
     }
 }
 
-/// Begins a write section. OLF_BUSY if a section is open.
+/// Begins a write section. OLF_BUSY if a section is open; OLF_EVICTED if the member was reported dead.
 ///
 /// # Safety
 ///
@@ -252,6 +267,9 @@ pub unsafe extern "C" fn olf_write_begin(member: *mut olf_member) -> i32 {
     let Some(m) = (unsafe { member.as_mut() }) else { return OLF_BUSY };
     if m.open != Open::Nothing {
         return OLF_BUSY;
+    }
+    if m.member.is_evicted() {
+        return OLF_EVICTED;
     }
     // SAFETY: C callers promise what `begin` asks for by the header's words.
     unsafe { m.member.begin() }.leave_open();

@@ -69,7 +69,19 @@ static void *mover(void *seed) {
     struct item *item = &items[rand_r(&random) % NODES];
     olf_node *to = &lists[rand_r(&random) % 2];
     int status;
-    olf_atomically(m, status) olf_list_move(m, &item->link, to);
+    olf_atomically(m, status) {
+      // The inline step goes where the call goes, before and after the section's own changes.
+      olf_node *at = to;
+      do {
+        olf_node *next = olf_write_glance(m, at), *same = olf_write_step(m, at);
+        // Both are of one view, unless the section lost it between the two.
+        CHECK(next == NULL || same == NULL || next == same);
+        if (next == NULL) break;
+        at = next;
+      } while (at != to);
+      olf_list_move(m, &item->link, to);
+      CHECK(olf_write_step(m, to) == olf_write_glance(m, to));
+    }
     CHECK(status == OLF_OK);
   }
   olf_leave(m);
@@ -111,7 +123,11 @@ static void death(void) {
   olf_for_each(pos, &lists[1], m) n++;
   olf_read_end(m);
   CHECK(n == NODES);
-  // Its memory is not given back: the dead take no step.
+  // One who was only thought dead is told.
+  CHECK(olf_write_end(dead) == OLF_EVICTED);
+  CHECK(olf_write_begin(dead) == OLF_EVICTED);
+  CHECK(olf_read_begin(dead) == OLF_EVICTED);
+  olf_leave(dead);
   olf_leave(m);
 }
 

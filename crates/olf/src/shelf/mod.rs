@@ -39,7 +39,7 @@ use crate::group::Group;
 use crate::member::Member;
 use crate::node::Node;
 use crate::place::Place;
-use crate::write::End;
+use crate::write::{End, complain};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::mem;
@@ -178,6 +178,11 @@ impl<'s, T: Send + Sync, const LINKS: usize, const K: usize> Handle<'s, T, LINKS
     /// # Errors
     ///
     /// What `f` returned.
+    ///
+    /// # Panics
+    ///
+    /// As [`Member::write`].
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn write<R, E: From<Error>>(
         &mut self,
         mut f: impl FnMut(&mut ShelfWrite<'_, '_, 's, T, LINKS, K>) -> Result<R, E>,
@@ -202,12 +207,14 @@ impl<'s, T: Send + Sync, const LINKS: usize, const K: usize> Handle<'s, T, LINKS
                 End::Done(epoch) => break (epoch, result),
             }
         };
+        let misuse = w.section().misuse;
         drop(w);
         if result.is_ok() {
             self.settle(epoch);
         }
         self.held.clear();
         self.unlinked.clear();
+        complain(misuse);
         result
     }
 

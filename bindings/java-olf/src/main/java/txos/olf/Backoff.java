@@ -9,6 +9,7 @@ final class Backoff {
     private static final long NAP_NANOS = 50_000;
 
     private int step;
+    private int naps;
 
     /** Whether this wait was a long one. */
     boolean beyondSpinning() {
@@ -26,6 +27,12 @@ final class Backoff {
             step++;
         } else {
             LockSupport.parkNanos(NAP_NANOS);
+            naps++;
         }
+    }
+
+    /** Whether this wait is so long that the one waited for may be dead; true once in a while. */
+    boolean isSuspicious() {
+        return naps % 16 == 15;
     }
 }

@@ -16,13 +16,20 @@ public final class Entry<E> {
     /** Bits of {@link #newest} that hold the slot. */
     private static final int SLOT_BITS = 2;
 
-    static final VarHandle EPOCHS = MethodHandles.arrayElementVarHandle(long[].class);
-    private static final VarHandle LINKS = MethodHandles.arrayElementVarHandle(Entry[].class);
-    private static final VarHandle NEWEST;
+    /** {@link #newest} that names no version: greater than any epoch. */
+    private static final long NO_HINT = -1;
 
-    static {
+    static final VarHandle EPOCHS = MethodHandles.arrayElementVarHandle(long[].class);
+    private static final VarHandle NEXT0 = handle("next0", Entry.class);
+    private static final VarHandle NEXT1 = handle("next1", Entry.class);
+    private static final VarHandle NEXT2 = handle("next2", Entry.class);
+    private static final VarHandle NEXT3 = handle("next3", Entry.class);
+    private static final VarHandle LINKS = MethodHandles.arrayElementVarHandle(Entry[].class);
+    private static final VarHandle NEWEST = handle("newest", long.class);
+
+    private static VarHandle handle(String field, Class<?> type) {
         try {
-            NEWEST = MethodHandles.lookup().findVarHandle(Entry.class, "newest", long.class);
+            return MethodHandles.lookup().findVarHandle(Entry.class, field, type);
         } catch (ReflectiveOperationException e) {
             throw new ExceptionInInitializerError(e);
         }
@@ -32,8 +39,16 @@ public final class Entry<E> {
     /** The group that writes this entry; set once. */
     final OlfGroup group;
     final long[] epochs = {0, 1, 1, 1};
-    /** Next at {@code 2 * slot}, previous behind it; null stands for the entry itself. */
-    final Entry<?>[] links = new Entry<?>[2 * SLOTS];
+    /**
+     * The next entry in each slot; null stands for the entry itself. Twice: the fields are for reading, where
+     * the slot is predicted, as an array is one load farther; the array is for searches that write, where it
+     * is not.
+     */
+    @SuppressWarnings("unused")
+    private Entry<?> next0, next1, next2, next3;
+    private final Entry<?>[] nexts = new Entry<?>[SLOTS];
+    /** The previous entry in each slot; null stands for the entry itself. */
+    private final Entry<?>[] prevs = new Entry<?>[SLOTS];
     /** The attempt in which the owner of an epoch took its slot; only that owner looks at it. */
     final int[] attempts = new int[SLOTS];
     /** {@code epoch << SLOT_BITS | slot} of the newest committed version. */
@@ -88,26 +103,74 @@ public final class Entry<E> {
         NEWEST.setOpaque(this, epoch << SLOT_BITS | slot);
     }
 
+    /** Takes back the version of {@code epoch}, whose writer died: by anybody, while it cannot commit. */
+    void giveUp(long epoch) {
+        int slot = slotOf(epoch);
+        if (slot >= 0) {
+            EPOCHS.setRelease(epochs, slot, epoch | 1);
+            if ((long) NEWEST.getOpaque(this) == (epoch << SLOT_BITS | slot)) {
+                NEWEST.setOpaque(this, NO_HINT);
+            }
+        }
+    }
+
     @SuppressWarnings("unchecked") // Entries of one list have one type.
-    private Entry<E> link(int i) {
-        Entry<E> to = (Entry<E>) LINKS.getOpaque(links, i);
-        return to == null ? this : to;
+    private Entry<E> orSelf(Object to) {
+        return to == null ? this : (Entry<E>) to;
+    }
+
+    /**
+     * What a reader at {@code e} follows, by way of a branch for each slot: the processor predicts it, and goes
+     * on before the word that names the slot has arrived. For lists that seldom change.
+     */
+    Entry<E> usualNext(long e) {
+        long hint = (long) NEWEST.getOpaque(this);
+        return hint >>> SLOT_BITS <= e ? next((int) hint & (SLOTS - 1)) : next(slotAt(e));
+    }
+
+    /**
+     * What a search at {@code e} follows, without such branches: for lists that change, where they are often
+     * mispredicted.
+     */
+    Entry<E> indexedNext(long e) {
+        long hint = (long) NEWEST.getOpaque(this);
+        int slot = hint >>> SLOT_BITS <= e ? (int) hint & (SLOTS - 1) : slotAt(e);
+        return orSelf(LINKS.getOpaque(nexts, slot));
+    }
+
+    private Object nextOrNull(int slot) {
+        return switch (slot) {
+            case 0 -> NEXT0.getOpaque(this);
+            case 1 -> NEXT1.getOpaque(this);
+            case 2 -> NEXT2.getOpaque(this);
+            default -> NEXT3.getOpaque(this);
+        };
+    }
+
+    private void storeNext(int slot, Object to) {
+        LINKS.setOpaque(nexts, slot, to);
+        switch (slot) {
+            case 0 -> NEXT0.setOpaque(this, to);
+            case 1 -> NEXT1.setOpaque(this, to);
+            case 2 -> NEXT2.setOpaque(this, to);
+            default -> NEXT3.setOpaque(this, to);
+        }
     }
 
     Entry<E> next(int slot) {
-        return link(2 * slot);
+        return orSelf(nextOrNull(slot));
     }
 
     Entry<E> prev(int slot) {
-        return link(2 * slot + 1);
+        return orSelf(LINKS.getOpaque(prevs, slot));
     }
 
     void setNext(int slot, Entry<E> to) {
-        LINKS.setOpaque(links, 2 * slot, to == this ? null : to);
+        storeNext(slot, to == this ? null : to);
     }
 
     void setPrev(int slot, Entry<E> to) {
-        LINKS.setOpaque(links, 2 * slot + 1, to == this ? null : to);
+        LINKS.setOpaque(prevs, slot, to == this ? null : to);
     }
 
     /**
@@ -116,14 +179,14 @@ public final class Entry<E> {
      * @return false if the version was overwritten meanwhile
      */
     boolean copy(int from, long x, int to) {
-        Object next = LINKS.getOpaque(links, 2 * from);
-        Object prev = LINKS.getOpaque(links, 2 * from + 1);
+        Object next = nextOrNull(from);
+        Object prev = LINKS.getOpaque(prevs, from);
         VarHandle.acquireFence();
         if ((long) EPOCHS.getOpaque(epochs, from) != x) {
             return false;
         }
-        LINKS.setOpaque(links, 2 * to, next);
-        LINKS.setOpaque(links, 2 * to + 1, prev);
+        storeNext(to, next);
+        LINKS.setOpaque(prevs, to, prev);
         return true;
     }
 }

@@ -2,12 +2,17 @@ package txos.olf;
 
 import java.lang.invoke.MethodHandles;
 import java.lang.invoke.VarHandle;
-import java.lang.ref.WeakReference;
 import java.util.Arrays;
+import java.util.function.Predicate;
 
 /** One thread's section, its log, and the epoch that it publishes. Used by that thread alone. */
 final class Member {
     private static final VarHandle READING;
+    private static final VarHandle WRITING;
+    /** {@link #writing}: no write section. */
+    private static final long IDLE = 1;
+    /** {@link #writing}: about to take an epoch, or has taken it and not yet said which. */
+    private static final long CLAIMING = 3;
     private static final int READ_ONLY = -1;
     private static final int UNCLAIMED = -2;
     /** What a section that had to run again adds to {@link #caution}; one that did not takes 1 off. */
@@ -21,18 +26,21 @@ final class Member {
     static {
         try {
             READING = MethodHandles.lookup().findVarHandle(Member.class, "reading", long.class);
+            WRITING = MethodHandles.lookup().findVarHandle(Member.class, "writing", long.class);
         } catch (ReflectiveOperationException e) {
             throw new ExceptionInInitializerError(e);
         }
     }
 
     private final OlfGroup group;
-    private final WeakReference<Thread> thread;
+    private final Thread thread;
     /** Keeps the published word off its neighbours' cache lines. */
     @SuppressWarnings("unused")
     private long p0, p1, p2, p3, p4, p5, p6, p7;
     /** The epoch being read; odd: none. */
     private long reading = 1;
+    /** The epoch being written, or {@link #IDLE}, or {@link #CLAIMING}. */
+    private long writing = IDLE;
     @SuppressWarnings("unused")
     private long q0, q1, q2, q3, q4, q5, q6, q7;
 
@@ -54,15 +62,53 @@ final class Member {
     private int[] slots = new int[32];
     private long[] seen = new long[32];
     private int logged;
+    private final Scan scan = new Scan();
 
     Member(OlfGroup group, Thread thread) {
         this.group = group;
-        this.thread = new WeakReference<>(thread);
+        this.thread = thread;
     }
 
+    /** If it is not, all that it did happened before this answer. */
     boolean isOfLivingThread() {
-        Thread t = thread.get();
-        return t != null && t.isAlive();
+        return thread.isAlive();
+    }
+
+    /** Of a thread that has died: whether it left something that holds up others. */
+    boolean leftSomething() {
+        return (reading & 1) == 0 || writing != IDLE;
+    }
+
+    /** Whether this member owns {@code epoch}, or may be about to say so. */
+    boolean mayOwn(long epoch) {
+        long w = (long) WRITING.getAcquire(this);
+        return w == epoch || w == CLAIMING;
+    }
+
+    /** Of a thread that has died: its reading ends, and its changes are void unless committed. */
+    void undoDead(long committed) {
+        leave();
+        if ((writing & 1) == 0 && committed < writing) {
+            for (int i = 0; i < logged; i++) {
+                if (slots[i] != READ_ONLY) {
+                    nodes[i].giveUp(writing);
+                }
+            }
+        }
+    }
+
+    /**
+     * Of a thread that has died: whether nobody waits for it any more, when so much is committed and so much
+     * had been handed out.
+     */
+    boolean isSettled(long committed, long handedOut) {
+        return committed >= (writing == IDLE ? 0 : writing == CLAIMING ? handedOut : writing);
+    }
+
+    /** Of a thread that has died, once its epoch is committed by another. */
+    void buryDead() {
+        reset();
+        WRITING.setRelease(this, IDLE);
     }
 
     long published() {
@@ -79,16 +125,52 @@ final class Member {
 
     // --- Reading -------------------------------------------------------------------------------
 
-    /** Publishes the epoch to be read, and looks again: see the Rust source for the argument. */
-    private long enter() {
-        while (true) {
-            long e = group.committed();
-            READING.setOpaque(this, e);
-            VarHandle.fullFence();
-            if (group.committed() == e) {
-                return e;
+    /**
+     * Publishes the epoch to be read, and looks again: see the Rust source for the argument.
+     *
+     * @return the epoch, or -1 if a commit came in between
+     */
+    private long tryEnter() {
+        long e = group.committed();
+        READING.setOpaque(this, e);
+        VarHandle.fullFence();
+        return group.committed() == e ? e : -1;
+    }
+
+    private void enter() {
+        for (int i = 0; i < group.enterTries(); i++) {
+            if (tryEnter() >= 0) {
+                return;
             }
         }
+        enterInTurn();
+    }
+
+    /**
+     * The slow way in, for a reader that commits keep overtaking: it takes an epoch as if to write. When its
+     * turn comes nobody else can commit, so what it publishes holds; then it commits nothing.
+     */
+    private void enterInTurn() {
+        // The failed attempts left an epoch behind, which must not hold back writers now waited for.
+        leave();
+        long turn = claim();
+        READING.setOpaque(this, group.awaitCommitted(turn - 2));
+        // Release: who sees the commit, and so could let slots of older epochs go, sees what is read.
+        group.commit(turn);
+        WRITING.setRelease(this, IDLE);
+    }
+
+    /** The first half of {@link #claim}. */
+    long beginClaim() {
+        WRITING.setOpaque(this, CLAIMING);
+        return group.claim();
+    }
+
+    /** Takes an epoch. A death before the last line leaves an epoch that no member names. */
+    private long claim() {
+        long epoch = beginClaim();
+        WRITING.setRelease(this, epoch);
+        return epoch;
     }
 
     private void leave() {
@@ -121,6 +203,37 @@ final class Member {
         return forwards ? at.next(slot) : at.prev(slot);
     }
 
+    /** The first entry behind {@code head} that is accepted, or the head, in whatever section is open. */
+    <E> Entry<E> find(Entry<E> head, Predicate<? super E> wanted) {
+        if (open) {
+            Entry<E> at = step(head, true, true);
+            while (at != head && !wanted.test(at.value())) {
+                at = step(at, true, true);
+            }
+            return at;
+        }
+        long e = reading;
+        Entry<E> at = head.usualNext(e);
+        while (at != head && !wanted.test(at.value())) {
+            at = at.usualNext(e);
+        }
+        return at;
+    }
+
+    /**
+     * The first entry behind {@code head} that is accepted, or the head; unlogged, within a write section.
+     */
+    <E> Entry<E> seek(Entry<E> head, Predicate<? super E> stop) {
+        Entry<E> at = step(head, true, false);
+        long e = snapshot;
+        while (at != head && !stop.test(at.value())) {
+            // As step does, while the section has no slots of its own and its view is the same.
+            at = snapshot == e && !owns && !needRetry
+                    ? at.indexedNext(e) : step(at, true, false);
+        }
+        return at;
+    }
+
     // --- Writing -------------------------------------------------------------------------------
 
     void beginWrite() {
@@ -129,7 +242,7 @@ final class Member {
         }
         group.gate(caution > CAREFUL);
         validated = group.committed();
-        my = group.claim();
+        my = claim();
         attempt = 0;
         open = true;
         reset();
@@ -155,7 +268,7 @@ final class Member {
                 caution = Math.min(MOST, caution + LONG_WAIT);
             }
         }
-        if (needRetry || !holdsAt(c)) {
+        if (needRetry || c != validated && !holdsAt(c)) {
             undo();
             reset();
             caution = Math.min(MOST, caution + COLLISION);
@@ -164,17 +277,22 @@ final class Member {
             return false;
         }
         if (keep) {
-            for (int i = 0; i < logged; i++) {
-                if (slots[i] >= 0) {
-                    nodes[i].announce(my, slots[i]);
-                }
-            }
+            announceAll();
         } else {
             undo();
         }
         close();
         caution = Math.max(0, caution - 1);
         return true;
+    }
+
+    /** Says in each changed entry which slot is its newest; by the one that may commit. */
+    void announceAll() {
+        for (int i = 0; i < logged; i++) {
+            if (slots[i] >= 0) {
+                nodes[i].announce(my, slots[i]);
+            }
+        }
     }
 
     /** Ends the section without effect, if it is open still. */
@@ -191,6 +309,7 @@ final class Member {
         reset();
         open = false;
         group.commit(my);
+        WRITING.setRelease(this, IDLE);
     }
 
     private void undo() {
@@ -247,8 +366,7 @@ final class Member {
             return mine;
         }
         int record = log(node, UNCLAIMED, my);
-        Scan scan = new Scan();
-        Backoff backoff = new Backoff();
+        Backoff backoff = null;
         while (true) {
             long older = scan.run(node, group, my, attempt);
             if (older >= 0) {
@@ -258,12 +376,13 @@ final class Member {
                 continue;
             }
             if (scan.source < 0) {
+                backoff = backoff == null ? new Backoff() : backoff;
                 backoff.pause();
                 continue;
             }
             if (mine < 0) {
                 if (scan.spare <= (scan.next ? 0 : 1)) {
-                    makeRoom(scan.next, backoff);
+                    backoff = makeRoom(scan.next, backoff);
                     continue;
                 }
                 if (!Entry.EPOCHS.compareAndSet(node.epochs, scan.victim, scan.victimEpoch, my)) {
@@ -284,18 +403,24 @@ final class Member {
         }
     }
 
-    private void makeRoom(boolean next, Backoff backoff) {
+    /** Returns the wait that goes on, if one does. */
+    private Backoff makeRoom(boolean next, Backoff wait) {
         if (group.advance()) {
-            return;
+            return wait;
         }
+        Backoff backoff = wait == null ? new Backoff() : wait;
         boolean nested = suspend();
         if (next) {
             backoff.pause();
+            if (backoff.isSuspicious()) {
+                group.settleTheDead();
+            }
             group.advance();
         } else {
             group.awaitCommitted(my - 2);
         }
         resumeIf(nested);
+        return backoff;
     }
 
     /** Opacity: even a section that will have to run again never sees two states mixed. */
@@ -334,7 +459,14 @@ final class Member {
 
     private void resume() {
         suspend();
-        long e = enter();
+        long e = group.committed();
+        // Next to commit: nobody else does, and slots that are read here are not taken; nothing to publish.
+        if (e + 2 != my) {
+            // Not in turn: that would take a second epoch, behind our own. Commits end before that one.
+            do {
+                e = tryEnter();
+            } while (e < 0);
+        }
         snapshot = e;
         if (glancedAt >= 0 && glancedAt != e || !holdsAt(e)) {
             throw lost();

@@ -5,6 +5,7 @@ import java.lang.invoke.VarHandle;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Objects;
+import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Supplier;
 
 /**
@@ -24,6 +25,9 @@ import java.util.function.Supplier;
  *
  * <p>Readers wait for nobody. A write body runs again when an older section interferes (once, as then
  * it is in nobody's way), so it should have no other effects than on lists.
+ *
+ * <p>A thread that dies inside of a section (as by a stack overflow in the very code that would end it) is
+ * found by those who wait for it, or by {@link #recover}; its changes are void, unless it had committed.
  */
 public final class OlfGroup {
     private static final VarHandle LONGS = MethodHandles.arrayElementVarHandle(long[].class);
@@ -34,11 +38,30 @@ public final class OlfGroup {
 
     private static final int PROCESSORS = Runtime.getRuntime().availableProcessors();
     private static final int GATE_TRIES = 128;
+    private static final int ENTER_TRIES = 64;
 
+    private final int enterTries;
+    /** Held by the one that settles what the dead have left. */
+    private final ReentrantLock settling = new ReentrantLock();
     private final long[] counters = new long[64];
     /** Replaced as a whole, under the lock of this group, when a thread appears. */
     private volatile Member[] members = {};
     private final ThreadLocal<Member> mine = ThreadLocal.withInitial(this::join);
+
+    /** A group without lists. */
+    public OlfGroup() {
+        this(ENTER_TRIES);
+    }
+
+    /**
+     * A group whose readers wait in the writers' queue after {@code enterTries} attempts to begin were
+     * overtaken by commits. With 0 each reader does: fair to the utmost, and slow.
+     *
+     * @param enterTries how many attempts
+     */
+    public OlfGroup(int enterTries) {
+        this.enterTries = enterTries;
+    }
 
     /**
      * Runs {@code body} with one unchanging view of all lists of the group.
@@ -118,6 +141,95 @@ public final class OlfGroup {
         return (long) LONGS.getAcquire(counters, COMMITTED);
     }
 
+    /**
+     * Ends the sections of all threads that have died inside of one; waits for living ones that are older.
+     * Others that wait long do the same by themselves.
+     *
+     * @return how many dead threads' sections this call ended
+     * @throws IllegalStateException inside of a section
+     */
+    public int recover() {
+        Member m = mine.get();
+        if (m.writing() || m.reading()) {
+            throw new IllegalStateException("recovery inside of a section; end that first");
+        }
+        int ended = 0;
+        Backoff backoff = new Backoff();
+        while (true) {
+            ended += settleTheDead();
+            if (!theDeadLeftSomething()) {
+                return ended;
+            }
+            backoff.pause();
+        }
+    }
+
+    private boolean theDeadLeftSomething() {
+        for (Member m : members) {
+            if (!m.isOfLivingThread() && m.leftSomething()) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    /**
+     * Ends what dead threads have left, as far as that is possible without waiting: an epoch can be committed
+     * only when all older ones are. Returns how many threads' sections it ended.
+     */
+    int settleTheDead() {
+        if (!settling.tryLock()) {
+            return 0;
+        }
+        try {
+            int ended = 0;
+            // Before the members: whoever owns an epoch up to here is among them.
+            long target = (long) LONGS.getAcquire(counters, MAX);
+            Member[] all = members;
+            List<Member> dead = new ArrayList<>();
+            for (Member m : all) {
+                if (!m.isOfLivingThread() && m.leftSomething()) {
+                    m.undoDead(committed());
+                    dead.add(m);
+                }
+            }
+            for (long c = committed(); c < target && hasNoLivingOwner(all, c + 2); c = committed()) {
+                // Release: the slots were given up before. Fails if its owner was not dead, but done.
+                LONGS.compareAndSet(counters, COMMITTED, c, c + 2);
+            }
+            for (Member m : dead) {
+                if (m.isSettled(committed(), target)) {
+                    m.buryDead();
+                    ended++;
+                }
+            }
+            return ended;
+        } finally {
+            settling.unlock();
+        }
+    }
+
+    /**
+     * Whether {@code epoch}, which is handed out and not committed, waits for nobody who will commit it. If
+     * its owner is dead, the slots are given up when this returns.
+     */
+    private static boolean hasNoLivingOwner(Member[] all, long epoch) {
+        for (Member m : all) {
+            if (m.mayOwn(epoch)) {
+                if (m.isOfLivingThread()) {
+                    return false;
+                }
+                // It may have died only now.
+                m.undoDead(epoch - 2);
+            }
+        }
+        return true;
+    }
+
+    int enterTries() {
+        return enterTries;
+    }
+
     Member member() {
         return mine.get();
     }
@@ -167,6 +279,9 @@ public final class OlfGroup {
                 return c;
             }
             backoff.pause();
+            if (backoff.isSuspicious()) {
+                settleTheDead();
+            }
         }
     }
 
@@ -196,7 +311,7 @@ public final class OlfGroup {
     private synchronized Member join() {
         List<Member> living = new ArrayList<>();
         for (Member m : members) {
-            if (m.isOfLivingThread()) {
+            if (m.isOfLivingThread() || m.leftSomething()) {
                 living.add(m);
             }
         }

@@ -152,13 +152,13 @@ public class OptimisticList<E> extends AbstractCollection<E> {
      * @return whether the value was put there
      */
     public boolean addSorted(E value, Predicate<? super E> stop, Predicate<? super E> same) {
-        Entry<E> entry = new Entry<>(group, Objects.requireNonNull(value));
+        Objects.requireNonNull(value);
         return group.write(() -> {
             Entry<E> at = seek(stop);
             if (at != head && same.test(at.value())) {
                 return false;
             }
-            linkBefore(at, entry);
+            linkBefore(at, new Entry<>(group, value));
             return true;
         });
     }
@@ -208,12 +208,7 @@ public class OptimisticList<E> extends AbstractCollection<E> {
 
     /** The first entry accepted, or the head; unlogged. Within a write section. */
     private Entry<E> seek(Predicate<? super E> stop) {
-        Member m = group.member();
-        Entry<E> at = m.step(head, true, false);
-        while (at != head && !stop.test(at.value())) {
-            at = m.step(at, true, false);
-        }
-        return at;
+        return group.member().seek(head, stop);
     }
 
     // --- Reading ---------------------------------------------------------------------------------
@@ -226,13 +221,8 @@ public class OptimisticList<E> extends AbstractCollection<E> {
      */
     public Entry<E> find(Predicate<? super E> wanted) {
         return group.read(() -> {
-            Member m = group.member();
-            for (Entry<E> at = m.step(head, true, true); at != head; at = m.step(at, true, true)) {
-                if (wanted.test(at.value())) {
-                    return at;
-                }
-            }
-            return null;
+            Entry<E> at = group.member().find(head, wanted);
+            return at == head ? null : at;
         });
     }
 

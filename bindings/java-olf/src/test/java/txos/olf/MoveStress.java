@@ -38,6 +38,73 @@ public class MoveStress {
         }
     }
 
+    /** As {@link Snapshot}, but the reader always takes a turn among the writers. */
+    @JCStressTest
+    @Outcome(id = "1, 1", expect = Expect.ACCEPTABLE, desc = "on one list")
+    @Outcome(expect = Expect.FORBIDDEN, desc = "on none, on both, or a view that changed")
+    @State
+    public static class QueuedReader {
+        final OlfGroup group = new OlfGroup(0);
+        final OptimisticList<Integer> a = new OptimisticList<>(group);
+        final OptimisticList<Integer> b = new OptimisticList<>(group);
+        final Entry<Integer> item = a.addLast(1);
+
+        @Actor
+        public void mover() {
+            b.moveLast(item);
+            a.moveLast(item);
+        }
+
+        @Actor
+        public void reader(II_Result r) {
+            group.read(() -> {
+                r.r1 = a.size() + b.size();
+                r.r2 = a.size() + b.size();
+                return null;
+            });
+        }
+    }
+
+    /** A thread has died in a section; one thread recovers it while another one writes to its entries. */
+    @JCStressTest
+    @Outcome(id = {"0, 1, 1", "1, 1, 1"}, expect = Expect.ACCEPTABLE, desc = "undone once, and all goes on")
+    @Outcome(expect = Expect.FORBIDDEN, desc = "half a section, or one undone twice")
+    @State
+    public static class Recovery {
+        final OlfGroup group = new OlfGroup();
+        final OptimisticList<Integer> a = new OptimisticList<>(group);
+        final OptimisticList<Integer> b = new OptimisticList<>(group);
+        final Entry<Integer> item = a.addLast(1);
+
+        public Recovery() {
+            Thread dying = new Thread(() -> {
+                group.member().beginWrite();
+                b.moveLast(item);
+            });
+            dying.start();
+            try {
+                dying.join();
+            } catch (InterruptedException e) {
+                throw new IllegalStateException(e);
+            }
+        }
+
+        @Actor
+        public void recoverer(III_Result r) {
+            r.r1 = group.recover();
+        }
+
+        @Actor
+        public void writer(III_Result r) {
+            r.r2 = b.moveLast(item) ? 1 : 0;
+        }
+
+        @Arbiter
+        public void both(III_Result r) {
+            r.r3 = a.isEmpty() ? b.size() : -1;
+        }
+    }
+
     /** Two writers change the same nodes: neither change is lost, whoever comes first. */
     @JCStressTest
     @Outcome(id = "0, 2, 2", expect = Expect.ACCEPTABLE, desc = "both moved")
