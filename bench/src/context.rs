@@ -82,6 +82,11 @@ impl Context {
         Ok(command)
     }
 
+    /// Sets up a command that begins transactions itself: it finds this binary and this invocation's state.
+    pub fn session(&self, command: &mut Command) {
+        command.env("TXOS_PROGRAM", &self.txos).env("TXOS_STATE", &self.state);
+    }
+
     /// Empties the scratch directory and lets txos clean what a killed run left.
     pub fn clean_up(&self) {
         let _ = Command::new(&self.txos).arg("recover").env("TXOS_STATE", &self.state).output();

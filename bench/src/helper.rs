@@ -41,6 +41,13 @@ enum What {
         /// How many files.
         count: usize,
     },
+    /// Begins and ends transactions itself; prints the medians that `session::Figures` has.
+    Session {
+        /// A directory to work in.
+        dir: PathBuf,
+        /// How many rounds.
+        rounds: usize,
+    },
 }
 
 impl Helper {
@@ -57,6 +64,7 @@ impl Helper {
                 touch(&dir, count)?;
                 now().as_secs_f64().to_string()
             }
+            What::Session { dir, rounds } => crate::session::measure(&dir, rounds)?.line(),
         };
         println!("{line}");
         Ok(())

@@ -15,6 +15,7 @@ mod memory;
 mod plot;
 mod report;
 mod rows;
+mod session;
 
 use std::path::PathBuf;
 

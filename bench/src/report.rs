@@ -81,6 +81,7 @@ impl Figure {
     fn show(&self, value: f64) -> String {
         match self.unit {
             _ if value.is_nan() => "–".to_owned(),
+            Unit::Seconds if value < 1e-3 => format!("{:.0} µs", value * 1e6),
             Unit::Seconds if value < 1.0 => format!("{:.1} ms", value * 1e3),
             Unit::Seconds => format!("{value:.2} s"),
             Unit::MiB => format!("{value:.1} MiB"),

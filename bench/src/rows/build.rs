@@ -31,6 +31,15 @@ pub fn make(context: &Context) -> Result<Vec<Figure>> {
     Ok(vec![Figure::ratio("build of nano, `make -j2`", pairs, 1.05).note(version(context)?)])
 }
 
+/// The seconds of `make -j2` without a transaction.
+pub fn natively(context: &Context) -> Result<f64> {
+    let source = nano_configured(context)?;
+    let mut command = Command::new("make");
+    command.arg("-j2").current_dir(copy(context, &source, "nano")?);
+    own_temporary(context, &mut command)?;
+    Ok(run(command)?.wall.as_secs_f64())
+}
+
 /// `./configure` in a clean tree.
 pub fn configure(context: &Context) -> Result<Vec<Figure>> {
     let source = nano(context)?;
