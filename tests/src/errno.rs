@@ -2,7 +2,7 @@
 
 use rustix::io::Errno;
 
-/// The error of a call that cannot be part of a transaction (DESIGN, section 3, rule 7).
+/// The error of a call that cannot be part of a transaction.
 pub const ENOTXSUPPORT: i32 = 134;
 
 /// `EPERM` and its kind; `E<number>` for what is not in the list.

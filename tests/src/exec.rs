@@ -144,7 +144,7 @@ impl Running {
         let took = self.start.elapsed();
         let line = &self.line;
         let text = |r: &Receiver<Vec<u8>>| {
-            let data = r.recv_timeout(Duration::from_secs(5));
+            let data = r.recv_timeout(LIMIT);
             let data =
                 data.unwrap_or_else(|_| panic!("something still writes the output of {line}"));
             String::from_utf8_lossy(&data).into_owned()

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::exec::LIMIT;
 use crate::op::{Op, escape};
 use std::os::unix::ffi::OsStrExt;
 
@@ -39,12 +40,12 @@ impl Gate {
     /// Waits for the other side's mark.
     ///
     /// # Panics
-    /// If it does not come within 30 s.
+    /// If it does not come within [`LIMIT`].
     #[track_caller]
     pub fn wait(&self, name: &str) {
         let start = Instant::now();
         while !self.passed(name) {
-            assert!(start.elapsed() < Duration::from_secs(30), "nobody reached {name:?}");
+            assert!(start.elapsed() < LIMIT, "nobody reached {name:?}");
             std::thread::sleep(Duration::from_millis(2));
         }
     }
@@ -65,7 +66,7 @@ impl Gate {
         format!(
             "reach() {{ : >'{dir}/'\"$1\"; }}\n\
              await() {{ n=0; while [ ! -e '{dir}/'\"$1\" ]; do n=$((n+1)); \
-             [ $n -lt 1500 ] || exit 99; sleep 0.01; done; }}\n"
+             [ $n -lt 12000 ] || exit 99; sleep 0.01; done; }}\n"
         )
     }
 }

@@ -44,6 +44,14 @@ pub const KNOWN: &[Known] = &[
     Known {
         op: "*",
         with: "",
+        native: "ENXIO",
+        inside: "EPERM",
+        who: Some(Who::Root),
+        reason: "the node of a device that isn't there: inside no node of a device with state opens",
+    },
+    Known {
+        op: "*",
+        with: "",
         native: "ok",
         inside: "EOVERFLOW",
         who: Some(Who::User),
@@ -76,14 +84,6 @@ pub const KNOWN: &[Known] = &[
                  listed",
     },
     Known {
-        op: "fsync",
-        with: "",
-        native: "EINVAL",
-        inside: "ok",
-        who: None,
-        reason: "answered at once, without a look at what the descriptor is",
-    },
-    Known {
         op: "remove_xattr",
         with: "system.posix_acl_",
         native: "ok",
@@ -95,9 +95,7 @@ pub const KNOWN: &[Known] = &[
 
 /// Whether a difference between two trees ([`crate::tree::differences`]) is known for this user.
 ///
-/// Without privilege overlayfs has no index and records no origin: what exists outside and is renamed
-/// or linked inside may become a new inode with the same content and attributes, and what is renamed
-/// over it may change it in place.
+/// A directory that exists outside is renamed by copying (`EXDEV`), so all below it is new.
 ///
 /// For a file that overlayfs has to copy whole, it does so in pieces of 1 MiB (`ovl_copy_up_file` in
 /// `fs/overlayfs/copy_up.c`) and fills the holes in a piece that holds any data.
@@ -109,9 +107,7 @@ pub fn explained_in_tree(line: &str, who: Who) -> bool {
     let Some((real, old)) = rest.split_once(", should be the inode that was ") else {
         return false;
     };
-    let fresh = real.starts_with("a new inode, ");
-    let in_place = real.strip_prefix("the inode that was ") == Some(path);
-    who == Who::User && old != path && (fresh || in_place)
+    who == Who::User && old != path && real.starts_with("a new inode, ")
 }
 
 /// The row that explains why `op` answered `native` outside and `inside` inside, if there is one.
@@ -137,12 +133,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_renamed_file_of_a_user_may_be_a_new_one() {
-        let renamed = "b: identity is a new inode, b, should be the inode that was a";
-        assert!(explained_in_tree(renamed, Who::User));
-        assert!(!explained_in_tree(renamed, Who::Root));
+    fn of_a_user_copied_directories_are_new_and_holes_may_be_filled() {
+        let copied = "e/f: identity is a new inode, e/f, should be the inode that was d/f";
+        assert!(explained_in_tree(copied, Who::User));
+        assert!(!explained_in_tree(copied, Who::Root));
         let over = "b: identity is the inode that was b, should be the inode that was a";
-        assert!(explained_in_tree(over, Who::User));
+        assert!(!explained_in_tree(over, Who::User));
         let replaced = "a: identity is a new inode, a, should be the inode that was a";
         assert!(!explained_in_tree(replaced, Who::User));
         assert!(explained_in_tree("a: blocks is 2056, should be 16", Who::User));

@@ -22,9 +22,13 @@
 //!   whiteouts, transactions that were forgotten.
 //! - A test that can't run here prints `Skip: ` and why ([`skip!`]).
 
+pub mod conform;
+pub mod cprogram;
+pub mod domain;
 pub mod errno;
 pub mod exec;
 pub mod gate;
+pub mod history;
 pub mod known;
 pub mod meeting;
 pub mod op;
@@ -49,4 +53,17 @@ macro_rules! skip {
         println!("Skip: {}", format_args!($($why)*));
         return;
     }};
+}
+
+/// Ends the test where there is no txos to test (`TXOS_TEST_NATIVE`), or where nobody may mount.
+#[macro_export]
+macro_rules! needs_root {
+    () => {
+        if $crate::txos::native_only() {
+            $crate::skip!("nothing to compare natively");
+        }
+        if !$crate::who::am_root() {
+            $crate::skip!("needs root");
+        }
+    };
 }

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{self as rfs, AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
+use crate::exec::LIMIT;
 use crate::op::{Op, RenameHow, Special, escape, filling, path};
 use crate::{errno, raw, xattr};
 
@@ -235,7 +236,7 @@ fn stat(p: &Path) -> Answer {
 fn wait_for(p: &Path) -> Answer {
     let start = Instant::now();
     while fs::symlink_metadata(p).is_err() {
-        if start.elapsed() > Duration::from_secs(30) {
+        if start.elapsed() > 2 * LIMIT {
             return Err(Errno::TIMEDOUT);
         }
         std::thread::sleep(Duration::from_millis(4));

@@ -122,7 +122,21 @@ const NAMES: &[&str] = &[
 
 /// `count` random operations.
 pub fn ops(random: &mut Random, count: usize, who: Who) -> Vec<Op> {
-    (0..count).map(|i| op(random, i as u8, who)).collect()
+    (0..count).flat_map(|i| one(random, i as u8, who)).collect()
+}
+
+/// An operation. After one that may change a file's time and nothing else comes one that changes
+/// its content: what only moves a time within some milliseconds of an open for writing is not told
+/// from the open itself (see `Scenario::may_open_without_writing`).
+fn one(r: &mut Random, seed: u8, who: Who) -> Vec<Op> {
+    let op = op(r, seed, who);
+    let change = match &op {
+        Op::Truncate { path, .. } | Op::Allocate { path, .. } | Op::Punch { path, .. } => {
+            Some(Op::Append { path: path.clone(), len: 1, seed })
+        }
+        _ => None,
+    };
+    std::iter::once(op).chain(change).collect()
 }
 
 fn op(r: &mut Random, seed: u8, who: Who) -> Op {

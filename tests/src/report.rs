@@ -38,16 +38,16 @@ impl Report {
         }
     }
 
-    /// Whether the text occurs anywhere in the report.
-    pub fn mentions(&self, text: &str) -> bool {
+    /// Whether the text occurs in a value of a field of the report; of all of it where the field is "".
+    pub fn mentions(&self, field: &str, text: &str) -> bool {
         fn walk(v: &Value, text: &str) -> bool {
             match v {
                 Value::String(s) => s.contains(text),
                 Value::Array(a) => a.iter().any(|v| walk(v, text)),
-                Value::Object(o) => o.iter().any(|(k, v)| k.contains(text) || walk(v, text)),
+                Value::Object(o) => o.values().any(|v| walk(v, text)),
                 _ => false,
             }
         }
-        walk(&self.0, text)
+        walk(if field.is_empty() { &self.0 } else { &self.0[field] }, text)
     }
 }

@@ -102,7 +102,8 @@ impl Scenario {
 
     /// The body may open a file for writing, whose attributes alone it has changed before, and then
     /// write nothing: overlayfs (`metacopy`) copies the data at that moment, and the file's time
-    /// becomes that of the copy. Times that are too new are forgiven.
+    /// becomes that of the copy. The delta undoes that where it can; on a busy machine it takes the
+    /// time for that of a write. Times that are too new are forgiven.
     #[must_use]
     pub fn may_open_without_writing(mut self) -> Self {
         self.opens_without_writing = true;

@@ -102,18 +102,21 @@ impl Scratch {
         &self.mark
     }
 
-    /// Processes that carry the mark, with their command lines. A zombie is none.
+    /// Processes that carry the mark, and the contention manager of its state directory, which keeps
+    /// nothing of anybody's environment; with their command lines. A zombie is none.
     pub fn processes(&self) -> Vec<(Pid, String)> {
         let needle = format!("{MARK}={}", self.mark);
+        let manager = format!(" __manager {}/", self.base.display());
         let mut found = Vec::new();
         for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
             let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<i32>().ok()) else {
                 continue;
             };
             let Ok(environ) = fs::read(entry.path().join("environ")) else { continue };
-            if environ.split(|&b| b == 0).any(|v| v == needle.as_bytes()) {
-                let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
-                let line = String::from_utf8_lossy(&line).replace('\0', " ");
+            let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            let line = String::from_utf8_lossy(&line).replace('\0', " ");
+            let ours = environ.split(|&b| b == 0).any(|v| v == needle.as_bytes());
+            if ours || line.contains(&manager) {
                 found.extend(Pid::from_raw(pid).map(|pid| (pid, line)));
             }
         }
@@ -127,10 +130,10 @@ impl Scratch {
         table.lines().filter(|l| l.contains(&base)).map(str::to_owned).collect()
     }
 
-    /// What `txos` left behind although nothing runs any more, a line each. Waits a moment for
+    /// What `txos` left behind although nothing runs any more, a line each. Waits for
     /// processes that are just ending.
     pub fn leftovers(&self) -> Vec<String> {
-        let patience = Instant::now() + Duration::from_secs(3);
+        let patience = Instant::now() + crate::exec::LIMIT;
         while !self.processes().is_empty() && Instant::now() < patience {
             std::thread::sleep(Duration::from_millis(5));
         }

@@ -38,7 +38,7 @@ impl Space {
             if ready.exists() {
                 return Ok(Space { holder });
             }
-            if failed.exists() || start.elapsed() > Duration::from_secs(20) {
+            if failed.exists() || start.elapsed() > exec::LIMIT {
                 let said = std::fs::read_to_string(&failed).unwrap_or_default();
                 let _ = holder.kill();
                 let _ = holder.wait();

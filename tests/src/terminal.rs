@@ -5,20 +5,26 @@ use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags};
+use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
+use crate::exec::LIMIT;
 
 /// The terminal, seen from the typing side.
 pub struct Terminal {
     keys: File,
     shown: Arc<Mutex<Vec<u8>>>,
+    screen: JoinHandle<()>,
     child: Child,
 }
 
 impl Terminal {
-    /// Runs `command` with a new terminal as its controlling one, by setsid(1).
+    /// Runs `command` with a new terminal as its controlling one, by setsid(1). Keys interrupt it also
+    /// where the tests themselves run in the background of a script, which ignores SIGINT.
     ///
     /// # Panics
     /// If the machine has no pseudo-terminals.
@@ -31,7 +37,8 @@ impl Terminal {
             rustix::fs::open(&name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).expect("pts")
         };
         let mut session = Command::new("setsid");
-        session.arg("--ctty").arg(command.get_program()).args(command.get_args());
+        session.args(["--ctty", "env", "--default-signal=INT,QUIT,HUP"]);
+        session.arg(command.get_program()).args(command.get_args());
         for (key, value) in command.get_envs() {
             match value {
                 Some(value) => session.env(key, value),
@@ -46,14 +53,14 @@ impl Terminal {
         let keys = File::from(master);
         let shown = Arc::new(Mutex::new(Vec::new()));
         let (mut screen, sink) = (keys.try_clone().expect("dup"), Arc::clone(&shown));
-        std::thread::spawn(move || {
+        let screen = std::thread::spawn(move || {
             let mut some = [0; 4096];
             // A terminal whose last user has gone gives EIO.
             while let Ok(n @ 1..) = screen.read(&mut some) {
                 sink.lock().expect("screen").extend(&some[..n]);
             }
         });
-        Terminal { keys, shown, child }
+        Terminal { keys, shown, screen, child }
     }
 
     /// Types.
@@ -64,6 +71,14 @@ impl Terminal {
         self.keys.write_all(text.as_bytes()).expect("keys");
     }
 
+    /// Sends the command a signal.
+    ///
+    /// # Panics
+    /// If it cannot be sent.
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("kill");
+    }
+
     /// All that was shown so far.
     pub fn shown(&self) -> String {
         String::from_utf8_lossy(&self.shown.lock().expect("screen")).into_owned()
@@ -72,12 +87,12 @@ impl Terminal {
     /// Waits until a text is shown.
     ///
     /// # Panics
-    /// If it is not within 20 s.
+    /// If it is not within [`LIMIT`].
     #[track_caller]
     pub fn expect(&self, text: &str) {
         let start = Instant::now();
         while !self.shown().contains(text) {
-            let late = start.elapsed() > Duration::from_secs(20);
+            let late = start.elapsed() > LIMIT;
             assert!(!late, "the terminal does not show {text:?} but\n{}", self.shown());
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -86,16 +101,19 @@ impl Terminal {
     /// Waits for the command's end.
     ///
     /// # Panics
-    /// If it does not end within 30 s.
+    /// If it does not end within [`LIMIT`].
     #[track_caller]
     pub fn end(&mut self) -> ExitStatus {
         let start = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().expect("wait") {
-                std::thread::sleep(Duration::from_millis(20));
+                // All that was shown is there when the last user has gone.
+                while !self.screen.is_finished() && start.elapsed() < LIMIT {
+                    std::thread::sleep(Duration::from_millis(2));
+                }
                 return status;
             }
-            let late = start.elapsed() > Duration::from_secs(30);
+            let late = start.elapsed() > LIMIT;
             assert!(!late, "the command on the terminal does not end\n{}", self.shown());
             std::thread::sleep(Duration::from_millis(5));
         }

@@ -22,10 +22,12 @@ pub fn binary() -> PathBuf {
         return PathBuf::from(path);
     }
     let target = target();
+    let built = |path: &PathBuf| path.metadata().and_then(|about| about.modified()).ok();
     ["release/txos", "debug/txos"]
         .iter()
         .map(|p| target.join(p))
-        .find(|p| p.is_file())
+        .filter(|path| built(path).is_some())
+        .max_by_key(built)
         .unwrap_or_else(|| {
             panic!("no txos in {}: build it first (`make build`) or set TXOS_BIN", target.display())
         })
@@ -128,13 +130,17 @@ impl<'a> Txos<'a> {
         program: &Path,
         args: impl IntoIterator<Item = impl AsRef<OsStr>>,
     ) -> Command {
-        let mut words = self.outer.clone();
+        // Signals end it also where the tests run in the background of a script, which ignores some.
+        let mut words: Vec<OsString> = vec!["env".into(), "--default-signal=INT,QUIT,HUP".into()];
+        words.extend(self.outer.iter().cloned());
         words.extend(self.who.prefix(self.scratch.base()));
         words.push(program.into());
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).args(args).current_dir(&self.dir);
         command.env("TXOS_STATE", &self.state).env(MARK, self.scratch.mark());
         command.env("PATH", exec::path()).env("LC_ALL", "C").env_remove("TXOS_BIN");
+        // The contention manager ends soon after the last transaction, and is no leftover then.
+        command.env("TXOS_MANAGER_GRACE", "50");
         // Cargo's, by which every program would look for its libraries in the build directory.
         command.env_remove("LD_LIBRARY_PATH");
         command.envs(self.env.iter().map(|(k, v)| (k, v)));
@@ -192,10 +198,20 @@ pub fn copy_for_users(scratch: &Scratch, program: &Path) -> PathBuf {
     let copy = scratch.base().join(program.file_name().unwrap_or(OsStr::new("program")));
     if !copy.exists() {
         let part = copy.with_extension("part");
-        std::fs::copy(program, &part).expect("copy of the program");
+        copy_program(program, &part);
         std::fs::rename(&part, &copy).expect("copy of the program");
     }
     copy
+}
+
+/// Copies a program that is to be executed, by a process of its own: a child that another test forks
+/// meanwhile would hold our descriptor, and the copy could not be executed (ETXTBSY).
+///
+/// # Panics
+/// If it can't be copied.
+pub fn copy_program(from: &Path, to: &Path) {
+    let copied = Command::new("cp").args([from, to]).status().expect("cp");
+    assert!(copied.success(), "copy of {}", from.display());
 }
 
 /// Runs `test` for root and for an ordinary user, each in a scratch directory of his own, and

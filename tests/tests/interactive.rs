@@ -1,5 +1,10 @@
 //! `txos run` on a terminal: shells, job control, colours, and the question of `--review`.
 
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+
+use rustix::process::Signal;
+
 use txos_tests::scratch::Scratch;
 use txos_tests::skip;
 use txos_tests::terminal::Terminal;
@@ -8,6 +13,15 @@ use txos_tests::txos::{Txos, binary, native_only};
 fn on_terminal(scratch: &Scratch, args: &[&str]) -> Terminal {
     let command = Txos::new(scratch).command(&binary(), args);
     Terminal::run(&command)
+}
+
+/// Returns when `cat` reads from the terminal, after a line `ready`: what is typed is there twice, typed
+/// and repeated. A shell that is interrupted right before it forks a command waits for that command's
+/// end (dash does, natively too), so the key may be typed only when the command is sure to get it.
+fn wait_for_cat(terminal: &mut Terminal) {
+    terminal.expect("ready");
+    terminal.keys("begun\r");
+    terminal.expect("begun\r\nbegun\r\n");
 }
 
 macro_rules! needs_txos {
@@ -29,11 +43,11 @@ fn a_shell_has_a_terminal_and_job_control() {
     }
     let scratch = Scratch::new();
     let mut terminal = on_terminal(&scratch, &["run", "--", "bash", "--norc", "-i"]);
-    terminal.keys("PS1='ready> '; tty -s && echo has'-'tty\r");
+    terminal.keys("PS1='next> '; tty -s && echo has'-'tty\r");
     terminal.expect("has-tty");
     assert!(!terminal.shown().contains("no job control"), "{}", terminal.shown());
-    terminal.keys("sleep 1000\r");
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    terminal.keys("echo rea'dy'; cat\r");
+    wait_for_cat(&mut terminal);
     terminal.keys("\x1a");
     terminal.expect("Stopped");
     terminal.keys("bg; jobs; kill %1; wait; echo x >f; stty size; exit 0\r");
@@ -46,9 +60,9 @@ fn a_shell_has_a_terminal_and_job_control() {
 fn the_interrupt_key_interrupts_the_command_and_aborts() {
     needs_txos!();
     let scratch = Scratch::new();
-    let script = "echo x >f; echo begun; sleep 1000";
-    let mut terminal = on_terminal(&scratch, &["run", "--", "sh", "-c", script]);
-    terminal.expect("begun");
+    let mut terminal =
+        on_terminal(&scratch, &["run", "--", "sh", "-c", "echo x >f; echo ready; exec cat"]);
+    wait_for_cat(&mut terminal);
     terminal.keys("\x03");
     assert_eq!(terminal.end().code(), Some(130), "{}", terminal.shown());
     assert!(!scratch.inside().join("f").exists());
@@ -56,17 +70,74 @@ fn the_interrupt_key_interrupts_the_command_and_aborts() {
 }
 
 #[test]
+fn a_key_typed_before_the_command_runs_interrupts_the_transaction() {
+    needs_txos!();
+    let scratch = Scratch::new();
+    for pause in [0, 1, 2, 5, 10, 15, 20, 30, 50, 80, 120] {
+        // Before a terminal has a session nobody is interrupted, natively too.
+        let txos = binary();
+        let script = ["-c", "echo here; exec \"$0\" run -- sleep 1000", txos.to_str().unwrap()];
+        let command = Txos::new(&scratch).command(Path::new("sh"), script);
+        let mut terminal = Terminal::run(&command);
+        terminal.expect("here");
+        std::thread::sleep(std::time::Duration::from_millis(pause));
+        terminal.keys("\x03");
+        let status = terminal.end();
+        // txos itself, where it was not yet there to take the signal.
+        let interrupted = status.code() == Some(130) || status.signal() == Some(2);
+        assert!(interrupted, "after {pause} ms: {status}, {}", terminal.shown());
+    }
+    assert_eq!(scratch.leftovers(), Vec::<String>::new());
+}
+
+#[test]
 fn a_command_that_handles_the_interrupt_key_goes_on() {
     needs_txos!();
     let scratch = Scratch::new();
-    let script = "trap 'echo caught' INT; echo begun; sleep 1000; echo x >f; exit 0";
+    let script = "trap 'echo caught' INT; echo ready; cat; echo x >f; exit 0";
     let mut terminal = on_terminal(&scratch, &["run", "--", "sh", "-c", script]);
-    terminal.expect("begun");
-    std::thread::sleep(std::time::Duration::from_millis(100));
+    wait_for_cat(&mut terminal);
     terminal.keys("\x03");
     terminal.expect("caught");
     assert!(terminal.end().success(), "{}", terminal.shown());
     assert!(scratch.inside().join("f").exists());
+}
+
+/// With gaps between them, into which the manager's own descriptors fall.
+#[test]
+fn many_further_descriptors_meet_none_of_the_managers_own() {
+    needs_txos!();
+    let scratch = Scratch::new();
+    let txos = binary();
+    let (base, base_dir) = (scratch.base().display(), scratch.base());
+    for numbers in [[3, 5, 7, 9, 11, 13], [4, 6, 8, 9, 12, 14], [5, 6, 8, 10, 11, 13]] {
+        // By turns the terminal and a file to write.
+        let kinds = [">&1".to_owned(), format!(">>{base}/out"), ">&1".to_owned()];
+        let _ = std::fs::remove_file(base_dir.join("out"));
+        let opened: Vec<_> =
+            numbers.iter().zip(kinds.iter().cycle()).map(|(n, k)| format!("{n}{k}")).collect();
+        let check = numbers.map(|n| format!("echo {n} >&{n}")).join(" && ");
+        let script = format!("exec \"$0\" run -q -- bash -c '{check}' {}", opened.join(" "));
+        let words = ["-c", &script, txos.to_str().unwrap()];
+        let mut terminal = Terminal::run(&Txos::new(&scratch).command(Path::new("bash"), words));
+        assert!(terminal.end().success(), "{numbers:?}: {}", terminal.shown());
+        let written = std::fs::read_to_string(base_dir.join("out")).unwrap();
+        assert_eq!(written, format!("{}\n{}\n", numbers[1], numbers[4]), "{numbers:?}");
+    }
+}
+
+#[test]
+fn a_further_descriptor_on_the_terminal_is_the_views_terminal() {
+    needs_txos!();
+    let scratch = Scratch::new();
+    let txos = binary();
+    let script =
+        "exec \"$0\" run -q -- sh -c '[ -t 3 ] && echo three >&3 && readlink /proc/self/fd/3' 3>&1";
+    let command =
+        Txos::new(&scratch).command(Path::new("sh"), ["-c", script, txos.to_str().unwrap()]);
+    let mut terminal = Terminal::run(&command);
+    assert!(terminal.end().success(), "{}", terminal.shown());
+    assert!(terminal.shown().contains("three\r\n/dev/pts/0"), "{}", terminal.shown());
 }
 
 #[test]
@@ -124,4 +195,61 @@ fn names_cannot_control_the_terminal() {
     let raw = |c: char| c.is_control() && c != '\n' && c != '\t';
     assert!(!out.stderr.contains(raw), "{:?}", out.stderr);
     assert!(!out.stderr.lines().any(|l| l.starts_with('b')), "a name made a line: {}", out.stderr);
+}
+
+/// Programs that close their standard streams (or open others over them) leave the terminal without
+/// a user for a moment; it is still theirs.
+#[test]
+fn a_terminal_that_nobody_has_open_is_not_hung_up() {
+    needs_txos!();
+    let scratch = Scratch::new();
+    let closes = "exec </dev/null >/dev/null 2>&1; sleep 0.2; echo x >closed";
+    let reopens = "exec </dev/null >/dev/null 2>&1; sleep 0.2; echo back >/dev/tty; echo x >back";
+    let commands: [(&str, &[&str]); 4] = [
+        ("touched", &["touch", "touched"]),
+        ("copied", &["dd", "if=/dev/zero", "of=copied", "count=1"]),
+        ("closed", &["sh", "-c", closes]),
+        ("back", &["sh", "-c", reopens]),
+    ];
+    for (made, command) in commands {
+        let mut terminal = on_terminal(&scratch, &[&["run", "-q", "--"], command].concat());
+        let status = terminal.end();
+        assert!(status.success(), "{command:?}: {status}, {}", terminal.shown());
+        assert!(scratch.inside().join(made).exists(), "{command:?}");
+        assert_eq!(terminal.shown().contains("back"), made == "back", "{}", terminal.shown());
+    }
+}
+
+/// What ends a transaction while it runs ends it also while it asks.
+#[test]
+fn review_hears_signals_and_the_clock() {
+    needs_txos!();
+    let scratch = Scratch::new();
+    let ask = |options: &[&str]| {
+        let command = ["--", "sh", "-c", "echo x >new-file"];
+        let terminal =
+            on_terminal(&scratch, &[&["run", "--review"], options, &command[..]].concat());
+        terminal.expect("[y/N]");
+        terminal
+    };
+    let ended = |mut terminal: Terminal, code: i32| {
+        assert_eq!(terminal.end().code(), Some(code), "{}", terminal.shown());
+        assert!(terminal.shown().contains("nothing was changed"), "{}", terminal.shown());
+        assert!(!scratch.inside().join("new-file").exists(), "{}", terminal.shown());
+        assert_eq!(scratch.leftovers(), Vec::<String>::new());
+    };
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
+        let terminal = ask(&[]);
+        terminal.signal(signal);
+        ended(terminal, code);
+    }
+    let mut terminal = ask(&[]);
+    terminal.keys("\x03");
+    ended(terminal, 130);
+    ended(ask(&["--timeout", "2"]), 125);
+    let mut terminal = ask(&["--timeout", "600"]);
+    terminal.keys("ye");
+    terminal.keys("s\r");
+    assert!(terminal.end().success(), "{}", terminal.shown());
+    assert!(scratch.inside().join("new-file").exists(), "{}", terminal.shown());
 }

@@ -28,7 +28,6 @@ macro_rules! meeting {
 
 #[test]
 fn an_outside_edit_of_a_file_that_the_transaction_also_wrote_is_not_lost() {
-    // Pitfall of the list.
     let met = meeting!("echo old >f", "echo inside >>f", "echo outside >>f", ":").conflicts("f");
     assert_eq!(met.read("f"), "old\noutside\ninside\n");
 }
@@ -65,7 +64,6 @@ fn a_chmod_conflicts_with_an_outside_chmod() {
 
 #[test]
 fn a_file_made_outside_in_a_replaced_directory_is_not_deleted() {
-    // Pitfall of the list.
     let meeting = meeting!(
         "mkdir d; echo old >d/f",
         "rm -r d; mkdir d; echo inside >d/g",
@@ -93,7 +91,6 @@ fn a_file_made_outside_in_a_renamed_directory_survives() {
 
 #[test]
 fn a_parent_directory_swapped_for_a_symlink_is_not_followed() {
-    // Pitfall of the list.
     let meeting = meeting!(
         "mkdir -p d/sub other/sub; echo old >d/sub/f; echo theirs >other/sub/f",
         "echo inside >>d/sub/f; echo new >d/sub/new",
@@ -274,7 +271,7 @@ fn relaxed_paths_are_not_validated_and_are_reported() {
             &report.display().to_string(),
         ]);
         let relaxed = met.path("d").display().to_string();
-        assert!(Report::read(&report).mentions(&relaxed), "{}", met.outcome);
+        assert!(Report::read(&report).mentions("relaxed_below", &relaxed), "{}", met.outcome);
         met
     };
     assert_eq!(met.read("e/seen"), "f\n");
@@ -291,18 +288,16 @@ fn a_repeated_read_gives_the_same() {
         "mkdir d; echo old >f; echo >d/a",
         "cat f >one; ls d >>one; cat f; stat -c '%s %Y %a' f >>one",
         "echo newer-content >f; echo >d/b; chmod 600 f",
-        "cat f >two; ls d >>two; stat -c '%s %Y %a' f >>two; cmp one two && echo same"
+        "cat f >two; ls d >>two; stat -c '%s %Y %a' f >>two; cmp one two && reach same"
     )
-    .meet(Who::Root, &["--no-retry"]);
-    // It may be doomed before the second read; if it got there, the reads were equal.
+    .meet(Who::Root, &["--no-retry", "--no-early-doom"]);
     met.outcome.expect(75);
-    assert!(!met.outcome.stdout.contains("differ"), "{}", met.outcome);
-    assert!(!met.outcome.stderr.contains("differ"), "{}", met.outcome);
+    assert!(met.scratch.live().join("same").exists(), "{}", met.outcome);
 }
 
 #[test]
 fn a_store_through_a_mapping_outside_is_seen() {
-    // Section 12, rule 1 of the design: no time moves when a page is dirty already.
+    // No time moves when a page is dirty already.
     let _ = meeting!("", "", "", "");
     let scratch = Scratch::new();
     let path = scratch.inside().join("f");
@@ -402,25 +397,6 @@ fn an_ordinary_users_transaction_is_isolated_too() {
 }
 
 #[test]
-fn a_second_transaction_on_the_same_state_waits_and_says_for_whom() {
-    let _ = meeting!("", "", "", "");
-    let scratch = Scratch::new();
-    let gate = Gate::new(scratch.live());
-    let live = scratch.live().display().to_string();
-    let first = format!("{}reach running; await go; echo first >>order", gate.functions());
-    let txos = Txos::new(&scratch);
-    let first = txos.start_sh(&["--live", &live], &first);
-    gate.wait("running");
-    let second = txos.start_sh(&[], "echo second >>order");
-    std::thread::sleep(std::time::Duration::from_millis(400));
-    gate.open("go");
-    first.end(LIMIT).expect(0);
-    second.end(LIMIT).expect(0).says(&["wait"]);
-    assert_eq!(std::fs::read_to_string(scratch.inside().join("order")).unwrap(), "first\nsecond\n");
-    assert_eq!(scratch.leftovers(), Vec::<String>::new());
-}
-
-#[test]
 fn no_update_is_lost_in_a_race_with_outside_writers() {
     let _ = meeting!("", "", "", "");
     let scratch = Scratch::new();
@@ -445,6 +421,8 @@ fn no_update_is_lost_in_a_race_with_outside_writers() {
         });
         let mut committed = Vec::new();
         for n in 0..15 {
+            // The last ones have nobody to lose to.
+            stop.store(n >= 12, std::sync::atomic::Ordering::Relaxed);
             let script = format!("echo t{n} >>log; echo t{n} >d/t{n}");
             let out = Txos::new(&scratch).sh(&["--retries", "3", "--nondurable"], &script);
             match out.code() {
@@ -453,7 +431,6 @@ fn no_update_is_lost_in_a_race_with_outside_writers() {
                 _ => panic!("{out}"),
             }
         }
-        stop.store(true, std::sync::atomic::Ordering::Relaxed);
         (outsider.join().unwrap(), committed)
     });
     let log = std::fs::read_to_string(tree.join("log")).unwrap();
@@ -463,6 +440,7 @@ fn no_update_is_lost_in_a_race_with_outside_writers() {
     expected.sort();
     println!("{} of 15 committed beside {} outside writes", committed.len(), outside.len());
     assert_eq!(lines, expected);
+    assert!(committed.len() >= 2 && outside.len() > 1);
     for name in &expected {
         let text = std::fs::read_to_string(tree.join("d").join(name)).unwrap_or_default();
         assert_eq!(text.trim_end(), name);

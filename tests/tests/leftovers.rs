@@ -1,12 +1,13 @@
 //! Nothing of `txos` stays outside its state directory.
 
 use std::collections::BTreeSet;
+use std::os::unix::fs::{MetadataExt, chown};
 use std::path::Path;
 
 use txos_tests::scratch::Scratch;
 use txos_tests::skip;
 use txos_tests::space::Space;
-use txos_tests::txos::{Txos, binary, copy_for_users, native_only};
+use txos_tests::txos::{Txos, binary, copy_for_users, copy_program, for_both, native_only};
 use txos_tests::who::am_root;
 
 /// Every path below `dir` as seen in the namespace.
@@ -85,4 +86,30 @@ fn the_state_does_not_grow_with_every_transaction() {
     let late = scratch.state_size();
     assert!(late < early + 400_000, "it grew from {early} to {late} bytes");
     assert_eq!(scratch.leftovers(), Vec::<String>::new());
+}
+
+/// A program that runs cannot be written, so a commit that would do it is refused; what the
+/// transaction held is given back then, and not with the next one.
+#[test]
+fn a_refused_commit_gives_its_space_back_at_once() {
+    for_both(|scratch, txos| {
+        let program = scratch.inside().join("program");
+        copy_program(Path::new("/bin/sleep"), &program);
+        let owner = scratch.inside().metadata().unwrap();
+        chown(&program, Some(owner.uid()), Some(owner.gid())).unwrap();
+        let script = "head -c 3000000 /dev/zero >big; echo x >program";
+        for options in [&[][..], &["--keep"]] {
+            let mut running = std::process::Command::new(&program).arg("600").spawn().unwrap();
+            let out = txos.sh(options, script);
+            running.kill().unwrap();
+            running.wait().unwrap();
+            out.expect(125).says(&["aborted, nothing was changed", "program"]);
+            assert!(!scratch.inside().join("big").exists(), "{out}");
+            let left = std::fs::read_dir(scratch.state().join("tx")).unwrap();
+            let left: Vec<_> = left.flatten().map(|entry| entry.file_name()).collect();
+            assert_eq!(left, Vec::<std::ffi::OsString>::new(), "{options:?}: {out}");
+        }
+        let out = txos.call(["recover"]);
+        assert_eq!(out.expect(0).stdout, "nothing to recover\n");
+    });
 }

@@ -47,6 +47,37 @@ fn acls_of_an_existing_directory_are_kept() {
 }
 
 #[test]
+fn acls_permit_and_deny_inside_as_natively() {
+    // The bits alone would let group 5 in and keep user 31 out.
+    let group_denied = [
+        [1u16, 6, 0xffff, 0xffff],
+        [2, 6, 31, 0],
+        [4, 0, 0xffff, 0xffff],
+        [16, 6, 0xffff, 0xffff],
+        [32, 0, 0xffff, 0xffff],
+    ];
+    let mut acl = 2u32.to_le_bytes().to_vec();
+    acl.extend(group_denied.iter().flatten().flat_map(|half| half.to_le_bytes()));
+    let acl_of_a_directory = xattr::acl_with_user(31, 7);
+    let script = "for who in 31:31 9:5 9:9 31:5; do
+           for try in 'cat f' 'echo x >>f' 'cat d/i' 'ls d' 'echo n >d/n$(id -u)' 'cat default/n'; do
+             setpriv --reuid ${who%:*} --regid ${who#*:} --clear-groups sh -c \"$try\" 2>&1
+             echo $who $try: $?
+           done
+         done >log; echo m >default/m; mkdir default/dir; cp -a f copy; cat log";
+    Scenario::sh(script)
+        .setup("echo f >f; mkdir d default; echo i >d/i; echo n >default/n; chmod 700 d; chmod 640 default/n")
+        .setup_ops(vec![
+            xattr_op("f", "system.posix_acl_access", &acl),
+            xattr_op("d", "system.posix_acl_access", &acl_of_a_directory),
+            xattr_op("default", "system.posix_acl_default", &xattr::acl_with_user(31, 4)),
+            xattr_op("default/n", "system.posix_acl_access", &xattr::acl_with_user(31, 4)),
+        ])
+        .then_by_root("chgrp 5 f")
+        .check();
+}
+
+#[test]
 fn acls_that_name_others_survive_a_users_changes() {
     let acl = xattr::acl_with_user(31, 6);
     Scenario::ops(vec![
@@ -346,4 +377,26 @@ fn contents_of_many_sizes_survive() {
         ops.push(Op::Read { path: format!("old{i}") });
     }
     Scenario::ops(ops).setup_ops(setup).check_both();
+}
+
+/// Overlayfs copies the content of a file whose attributes it has copied before when somebody opens
+/// it for writing, and leaves the time of that on it.
+#[test]
+fn an_open_for_writing_that_writes_nothing_moves_no_time() {
+    for script in [
+        "chmod 600 f; : >>f",
+        "mv f g; : >>g",
+        "ln f g; : >>g",
+        "chmod 600 big; : <>big; chmod 640 big",
+        "chmod 600 f; : >>f; touch f",
+        "touch -m f",
+        "chmod 600 f; : >>f; sleep 0.1; touch -m f",
+        "printf f | dd of=f conv=notrunc status=none",
+        "chmod 600 f; printf f >f",
+        "chmod 600 f; touch -d @5 f; cat f",
+    ] {
+        Scenario::sh(script)
+            .setup("printf f >f; head -c 3000000 /dev/zero >big; echo x >>big")
+            .check_both();
+    }
 }

@@ -1,5 +1,7 @@
 //! Transactions that are kept: shown, committed or aborted later.
 
+use std::path::Path;
+
 use txos_tests::exec::Outcome;
 use txos_tests::report::Report;
 use txos_tests::scratch::Scratch;
@@ -108,6 +110,21 @@ fn dry_run_shows_and_changes_nothing() {
 }
 
 #[test]
+fn what_a_commit_would_do_beside_the_changes_is_shown() {
+    for_one(Who::Root, |_, txos| {
+        let shared = format!("/dev/shm/txos-shown-{}", std::process::id());
+        let script = format!("service txos-shown restart; echo x >{shared}");
+        let served = ["/usr/sbin/service", "/sbin/service"].iter().any(|p| Path::new(p).exists());
+        let out = txos.sh(&["--dry-run"], &script);
+        out.expect(0).says(&[shared.trim_start_matches("/dev/shm")]);
+        if served {
+            out.says(&["service request", "restart txos-shown"]);
+        }
+        assert!(!Path::new(&shared).exists());
+    });
+}
+
+#[test]
 fn a_conflict_at_a_later_commit_exits_75_and_keeps_it() {
     for_one(Who::Root, |scratch, txos| {
         let edits: [(&str, &str, &str); 5] = [
@@ -197,10 +214,11 @@ fn diff_shows_each_kind_of_change() {
         let json = txos.call(["diff", "--json", &id]);
         let report = Report::parse(&json.expect(0).stdout);
         for name in ["changed", "removed", "new-name", "created"] {
-            assert!(report.mentions(name), "{name}: {json}");
+            assert!(report.mentions("", name), "{name}: {json}");
         }
         let show = txos.call(["show", &id]);
-        assert!(show.expect(0).stdout.contains(&id), "{show}");
+        let named = show.expect(0).stdout.split_whitespace().any(|word| word == id);
+        assert!(named, "{show}");
         txos.call(["abort", &id]).expect(0);
     });
 }
@@ -217,6 +235,9 @@ fn the_log_tells_what_was_committed_and_aborted() {
         let log = txos.call(["log"]);
         log.expect(0);
         assert_ne!(ids[0], ids[1]);
-        assert!(log.stdout.contains(&ids[0]), "{log}");
+        for (id, outcome) in ids.iter().zip(["committed", "aborted"]) {
+            let line = log.stdout.lines().find(|line| line.split_whitespace().next() == Some(id));
+            assert!(line.is_some_and(|line| line.contains(outcome)), "{id} {outcome}: {log}");
+        }
     });
 }

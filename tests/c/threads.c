@@ -1,0 +1,379 @@
+// Several threads, each with transactions of its own; order; signal handlers; races that are none inside.
+#include "check.h"
+
+#include <dirent.h>
+#include <pthread.h>
+#include <signal.h>
+
+#define PLAIN (TX_NO_USER_ROLLBACK | TX_NONDURABLE)
+#define THREADS 8
+
+static pthread_barrier_t barrier;
+
+static void *each_its_own(void *argument) {
+    int number = (int)(long)argument;
+    char name[16];
+    snprintf(name, sizeof name, "file%d", number);
+    CHECK_EQ(sys_xbegin(PLAIN), 0);
+    put(name, name);
+    pthread_barrier_wait(&barrier);
+    // It does not see the others'. (Who looked and commits would lose to them.)
+    for (int i = 0; number == 2 && i < 3; i++) {
+        char other[16];
+        snprintf(other, sizeof other, "file%d", i);
+        CHECK_EQ(exists(other), i == number);
+    }
+    pthread_barrier_wait(&barrier);
+    if (number == 2) sys_xabort(1);
+    else CHECK_EQ(sys_xend(), 0);
+    return NULL;
+}
+
+static void several_at_once(void) {
+    pthread_t threads[3];
+    pthread_barrier_init(&barrier, NULL, 3);
+    for (long i = 0; i < 3; i++) CHECK_EQ(pthread_create(&threads[i], NULL, each_its_own, (void *)i), 0);
+    for (int i = 0; i < 3; i++) pthread_join(threads[i], NULL);
+    CHECK(is("file0", "file0") && is("file1", "file1") && !exists("file2"));
+}
+
+static void *idle(void *argument) {
+    (void)argument;
+    pthread_barrier_wait(&barrier);
+    pthread_barrier_wait(&barrier);
+    return NULL;
+}
+
+static void rollback_needs_a_single_thread(void) {
+    pthread_t thread;
+    pthread_barrier_init(&barrier, NULL, 2);
+    CHECK_EQ(pthread_create(&thread, NULL, idle, NULL), 0);
+    pthread_barrier_wait(&barrier);
+    CHECK_EQ(sys_xbegin(TX_DEFAULTS), -ENOTXSUPPORT);
+    int fd = open("open", O_RDWR | O_CREAT, 0644);
+    CHECK_EQ(sys_xbegin(PLAIN), -ENOTXSUPPORT); // the table of descriptors is shared
+    CHECK_EQ(tx_exempt_fd(fd), 0);
+    CHECK_EQ(sys_xbegin(PLAIN), 0);
+    CHECK_EQ(sys_xend(), 0);
+    pthread_barrier_wait(&barrier);
+    pthread_join(thread, NULL);
+    CHECK_EQ(sys_xbegin(TX_DEFAULTS), 0);
+    CHECK_EQ(sys_xend(), 0);
+}
+
+static void *nothing(void *argument) {
+    return argument;
+}
+
+// The kernel lists a thread a moment longer than pthread_join() waits.
+static void a_thread_that_was_joined_does_not_count(void) {
+    for (int i = 0; i < 200; i++) {
+        pthread_t threads[3];
+        for (int j = 0; j < 3; j++) CHECK_EQ(pthread_create(&threads[j], NULL, nothing, NULL), 0);
+        for (int j = 0; j < 3; j++) pthread_join(threads[j], NULL);
+        CHECK_EQ(sys_xbegin(TX_NONDURABLE), 0);
+        CHECK_EQ(sys_xend(), 0);
+    }
+}
+
+// A directory or a file that another thread has open for a moment is no reason to refuse.
+static volatile int stop;
+
+static void *opens_and_closes(void *argument) {
+    while (!stop) {
+        close(open(".", O_RDONLY | O_DIRECTORY));
+        close(open("list", O_RDONLY));
+    }
+    return argument;
+}
+
+static void what_others_open_for_a_moment_does_not_count(void) {
+    pthread_t threads[3];
+    put("list", "x");
+    for (int i = 0; i < 3; i++) CHECK_EQ(pthread_create(&threads[i], NULL, opens_and_closes, NULL), 0);
+    for (int i = 0; i < 30; i++) {
+        CHECK_EQ(sys_xbegin(PLAIN), 0);
+        CHECK_EQ(sys_xend(), 0);
+    }
+    stop = 1;
+    for (int i = 0; i < 3; i++) pthread_join(threads[i], NULL);
+}
+
+static void *adds(void *argument) {
+    (void)argument;
+    for (int i = 0; i < 5; i++) {
+        int result;
+        do {
+            CHECK_THAT(sys_xbegin(PLAIN), >=, 0);
+            int fd = open("counter", O_RDWR | O_CREAT, 0644);
+            char text[16] = "";
+            if (fd >= 0 && read(fd, text, 15) >= 0) {
+                snprintf(text, sizeof text, "%d", atoi(text) + 1);
+                if (pwrite(fd, text, strlen(text), 0) < 0) text[0] = 0;
+            }
+            close(fd);
+            result = sys_xend();
+        } while (result == -EAGAIN);
+        CHECK_EQ(result, 0);
+    }
+    return NULL;
+}
+
+static void counting_together(void) {
+    pthread_t threads[4];
+    tx_set_max_retries(100000);
+    for (int i = 0; i < 4; i++) CHECK_EQ(pthread_create(&threads[i], NULL, adds, NULL), 0);
+    for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+    CHECK(is("counter", "20"));
+}
+
+static void *ends_inside(void *argument) {
+    (void)argument;
+    CHECK_EQ(sys_xbegin(PLAIN), 0);
+    put("ended", "x");
+    return NULL;
+}
+
+static void a_thread_that_ends_has_ended_it(void) {
+    pthread_t thread;
+    CHECK_EQ(pthread_create(&thread, NULL, ends_inside, NULL), 0);
+    pthread_join(thread, NULL);
+    CHECK(exists("ended"));
+}
+
+static void *writes(void *argument) {
+    (void)argument;
+    usleep(50000);
+    put("by_the_new", "x");
+    return NULL;
+}
+
+static void a_thread_started_inside_belongs_to_it(void) {
+    pthread_t thread;
+    outsider_start();
+    CHECK_EQ(sys_xbegin(PLAIN), 0);
+    put("by_the_old", "x");
+    CHECK_EQ(pthread_create(&thread, NULL, writes, NULL), 0);
+    CHECK_EQ(outsider("test ! -e by_the_new -a ! -e by_the_old"), 0);
+    CHECK_EQ(sys_xend(), 0);
+    CHECK(exists("by_the_new") && exists("by_the_old"));
+    pthread_join(thread, NULL);
+    CHECK_EQ(sys_xbegin(PLAIN), 0);
+    CHECK_EQ(sys_xend(), 0);
+}
+
+// A log of requests: each adds its number to a list, the longer the list the more. Any order of execution
+// but the serial one gives another list.
+#define REQUESTS 24
+static int next_request;
+static pthread_mutex_t pick = PTHREAD_MUTEX_INITIALIZER;
+
+static void *serves(void *argument) {
+    unsigned seed = (unsigned)(long)argument * 7919 + 1;
+    for (;;) {
+        pthread_mutex_lock(&pick);
+        int request = next_request++;
+        pthread_mutex_unlock(&pick);
+        if (request >= REQUESTS) return NULL;
+        int result;
+        do {
+            usleep(rand_r(&seed) % 3000);
+            int begun = sys_xbegin_ordered(PLAIN, 42, (uint64_t)request);
+            CHECK_THAT(begun, >=, 0);
+            char text[4096] = "";
+            int fd = open("list", O_RDONLY);
+            ssize_t length = fd < 0 ? 0 : read(fd, text, sizeof text - 1);
+            close(fd);
+            fd = open("list", O_WRONLY | O_CREAT | O_APPEND, 0644);
+            dprintf(fd, "%d:%zd ", request, length);
+            close(fd);
+            result = sys_xend();
+        } while (result == -EAGAIN);
+        CHECK_EQ(result, 0);
+    }
+}
+
+static void ordered_commit_is_serial(void) {
+    tx_set_max_retries(100000);
+    pthread_t threads[THREADS];
+    for (long i = 0; i < THREADS; i++) CHECK_EQ(pthread_create(&threads[i], NULL, serves, (void *)i), 0);
+    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    char serial[4096] = "";
+    for (int i = 0; i < REQUESTS; i++) {
+        size_t length = strlen(serial);
+        snprintf(serial + length, sizeof serial - length, "%d:%zu ", i, length);
+    }
+    CHECK(is("list", serial));
+    CHECK_EQ(sys_xbegin_ordered(PLAIN, 42, 3), -EEXIST);
+    CHECK_EQ(sys_xbegin_ordered(PLAIN, 43, 0), 0);
+    sys_xabort(1); // passed over
+    CHECK_EQ(sys_xbegin_ordered(PLAIN, 43, 1), 0);
+    CHECK_EQ(sys_xend(), 0);
+}
+
+static void one_that_ends_before_its_turn_is_passed_over(void) {
+    pid_t pid = fork();
+    if (pid == 0) {
+        CHECK_EQ(sys_xbegin_ordered(PLAIN, 7, 5), 0);
+        put("early", "x");
+        _exit(0); // its session ends too, or the test finds it
+    }
+    CHECK_EQ(waitpid(pid, NULL, 0), pid);
+    usleep(300000);
+    CHECK(!exists("early"));
+}
+
+// A handler that is interrupted half-way by itself and another, as in Zalewski's attack on screen.
+static volatile int in_handler, reentered, rounds, transactional;
+
+static void handler(int signal) {
+    (void)signal;
+    if (transactional) CHECK_EQ(sys_xbegin(PLAIN | TX_DEFER_SIGNALS), 0);
+    if (in_handler) reentered++;
+    in_handler = 1;
+    if (rounds-- > 0) {
+        raise(SIGUSR1);
+        raise(SIGUSR2);
+    }
+    put("handled", "x");
+    in_handler = 0;
+    if (transactional) CHECK_EQ(sys_xend(), 0);
+}
+
+static void handlers_are_atomic(void) {
+    struct sigaction action = {.sa_handler = handler, .sa_flags = SA_NODEFER};
+    CHECK_EQ(sigaction(SIGUSR1, &action, NULL), 0);
+    CHECK_EQ(sigaction(SIGUSR2, &action, NULL), 0);
+    rounds = 3;
+    raise(SIGUSR1);
+    CHECK_THAT(reentered, >, 0); // without a transaction the attack works
+    reentered = 0;
+    transactional = 1;
+    rounds = 3;
+    raise(SIGUSR1);
+    CHECK_EQ(reentered, 0);
+    CHECK(rounds < 0 && exists("handled"));
+}
+
+// Sendmail's: what a handler frees is freed again by one that interrupts it.
+static char *volatile block;
+static volatile int freed_twice;
+
+static void frees(int signal) {
+    (void)signal;
+    if (transactional) CHECK_EQ(sys_xbegin(PLAIN | TX_DEFER_SIGNALS), 0);
+    char *mine = block;
+    if (mine) {
+        if (rounds-- > 0) raise(SIGUSR2);
+        if (block != mine) freed_twice++;
+        block = NULL;
+    }
+    if (transactional) CHECK_EQ(sys_xend(), 0);
+}
+
+static void no_double_free_in_handlers(void) {
+    struct sigaction action = {.sa_handler = frees, .sa_flags = SA_NODEFER};
+    CHECK_EQ(sigaction(SIGUSR1, &action, NULL), 0);
+    CHECK_EQ(sigaction(SIGUSR2, &action, NULL), 0);
+    static char memory[1];
+    for (transactional = 0; transactional < 2; transactional++) {
+        block = memory;
+        rounds = 1;
+        freed_twice = 0;
+        raise(SIGUSR1);
+        CHECK_EQ(freed_twice, !transactional);
+        CHECK(block == NULL);
+    }
+}
+
+// The victim of a symlink race: it looks with access() and opens afterwards.
+static void the_symlink_race(void) {
+    outsider_start();
+    put("secret", "secret");
+    put("mine", "mine");
+    CHECK_EQ(symlink("mine", "spool"), 0);
+    // Natively the attacker wins.
+    CHECK_EQ(access("spool", R_OK), 0);
+    CHECK_EQ(outsider("ln -sf secret spool"), 0);
+    CHECK(is("spool", "secret"));
+    CHECK_EQ(outsider("ln -sf mine spool"), 0);
+    int tries = 0, result;
+    char seen[64];
+    do {
+        CHECK_THAT(sys_xbegin(PLAIN), >=, 0);
+        CHECK_EQ(access("spool", R_OK), 0);
+        if (tries++ == 0) CHECK_EQ(outsider("ln -sf secret spool"), 0);
+        snprintf(seen, sizeof seen, "%s", get("spool"));
+        // What was looked at is what is opened.
+        CHECK(tries > 1 || strcmp(seen, "mine") == 0);
+        result = sys_xend();
+    } while (result == -EAGAIN);
+    CHECK_EQ(result, 0);
+    CHECK_EQ(tries, 2);
+    CHECK(strcmp(seen, "secret") == 0);
+}
+
+static void *renames(void *argument) {
+    int number = (int)(long)argument;
+    for (int i = 0; i < 5; i++) {
+        char from[32], to[32];
+        snprintf(from, sizeof from, "a/%d", number);
+        snprintf(to, sizeof to, "b/%d", number);
+        int result;
+        do {
+            CHECK_THAT(sys_xbegin(PLAIN), >=, 0);
+            CHECK_EQ(link(from, to), 0);
+            CHECK_EQ(unlink(from), 0);
+            result = sys_xend();
+        } while (result == -EAGAIN);
+        CHECK_EQ(result, 0);
+        CHECK_EQ(rename(to, from), 0);
+    }
+    return NULL;
+}
+
+static int entries(const char *path) {
+    int count = 0;
+    DIR *dir = opendir(path);
+    CHECK(dir);
+    while (readdir(dir)) count++;
+    closedir(dir);
+    return count - 2;
+}
+
+static void rename_as_link_and_unlink(void) {
+    CHECK_EQ(mkdir("a", 0755), 0);
+    CHECK_EQ(mkdir("b", 0755), 0);
+    tx_set_max_retries(100000);
+    for (int i = 0; i < 4; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "a/%d", i);
+        put(name, name);
+    }
+    pthread_t threads[4];
+    for (long i = 0; i < 4; i++) CHECK_EQ(pthread_create(&threads[i], NULL, renames, (void *)i), 0);
+    for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+    CHECK_EQ(entries("a"), 4);
+    CHECK_EQ(entries("b"), 0);
+    CHECK(is("a/3", "a/3"));
+}
+
+int main(int argc, char **argv) {
+    const struct test tests[] = {
+        {"several_at_once", several_at_once},
+        {"rollback_needs_a_single_thread", rollback_needs_a_single_thread},
+        {"a_thread_that_was_joined_does_not_count", a_thread_that_was_joined_does_not_count},
+        {"what_others_open_for_a_moment_does_not_count", what_others_open_for_a_moment_does_not_count},
+        {"counting_together", counting_together},
+        {"a_thread_that_ends_has_ended_it", a_thread_that_ends_has_ended_it},
+        {"a_thread_started_inside_belongs_to_it", a_thread_started_inside_belongs_to_it},
+        {"ordered_commit_is_serial", ordered_commit_is_serial},
+        {"one_that_ends_before_its_turn_is_passed_over", one_that_ends_before_its_turn_is_passed_over},
+        {"handlers_are_atomic", handlers_are_atomic},
+        {"no_double_free_in_handlers", no_double_free_in_handlers},
+        {"the_symlink_race", the_symlink_race},
+        {"rename_as_link_and_unlink", rename_as_link_and_unlink},
+        {NULL, NULL},
+    };
+    return run_cases(argc, argv, tests);
+}

@@ -1,0 +1,8 @@
+//! Several threads with transactions of their own, ordered commit, signal handlers, races.
+
+use txos_tests::cprogram;
+
+#[test]
+fn threads() {
+    cprogram::cases("threads");
+}

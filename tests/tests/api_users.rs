@@ -1,0 +1,38 @@
+//! Programs of ordinary users that begin transactions, under `txos exec`.
+
+use txos_tests::cprogram;
+
+#[test]
+fn without_rollback() {
+    let cases = [
+        "commits_all",
+        "abort_undoes_all",
+        "a_lost_conflict_is_told",
+        "absence_is_read",
+        "working_directory",
+        "a_file_open_before",
+        "a_file_opened_inside_stays_open",
+    ];
+    cprogram::cases_of_a_user("plain", &cases);
+}
+
+#[test]
+fn with_rollback() {
+    let cases = [
+        "memory_comes_back",
+        "a_lost_conflict_runs_again",
+        "mappings_come_back",
+        "descriptors_come_back",
+        "signals_come_back",
+        "the_snapshot_is_no_child",
+    ];
+    cprogram::cases_of_a_user("rollback", &cases);
+}
+
+#[test]
+fn children_and_what_is_not_supported() {
+    let cases = ["system_belongs_to_it", "system_is_undone", "the_last_one_out_commits"];
+    cprogram::cases_of_a_user("children", &cases);
+    let cases = ["as_an_error_the_transaction_goes_on", "signals_to_members_go_at_once"];
+    cprogram::cases_of_a_user("guard", &cases);
+}

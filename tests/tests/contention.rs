@@ -1,0 +1,303 @@
+//! The contention manager from outside: who wins, what is told, and what happens when it is gone.
+
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use txos_tests::exec::{LIMIT, Running};
+use txos_tests::gate::Gate;
+use txos_tests::scratch::Scratch;
+use txos_tests::txos::{Txos, copy_for_users, for_both, for_one, helper};
+use txos_tests::who::Who;
+use txos_tests::{needs_root, skip};
+
+/// A transaction that has read `f`, says so, and waits for leave to write it.
+fn holder(scratch: &Scratch, gate: &Gate, options: &[&str]) -> Running {
+    let live = scratch.live().display().to_string();
+    let script = format!(
+        "{}echo >>'{live}/attempts'; cat f >/dev/null; reach read; await go; echo holder >>f",
+        gate.functions()
+    );
+    let mut all = vec!["--live", live.as_str()];
+    all.extend(options);
+    let running = Txos::new(scratch).start_sh(&all, &script);
+    gate.wait("read");
+    running
+}
+
+fn attempts(gate: &Gate) -> usize {
+    std::fs::read_to_string(gate.mark("attempts")).unwrap_or_default().lines().count()
+}
+
+/// A transaction that writes `f`, and its line of `txos ps` as soon as it waits for the one of
+/// [`holder`].
+fn younger(txos: &Txos<'_>) -> (Running, String) {
+    let running = txos.start_sh(&[], "echo younger >>f");
+    let start = Instant::now();
+    loop {
+        let out = txos.call(["ps"]).expect(0).stdout.clone();
+        if let Some(line) = out.lines().find(|line| line.contains("waiting")) {
+            return (running, line.to_owned());
+        }
+        assert!(start.elapsed() < LIMIT, "it does not wait:\n{out}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn the_older_wins_and_the_younger_waits_for_it() {
+    needs_root!();
+    let scratch = Scratch::new();
+    std::fs::write(scratch.inside().join("f"), "").unwrap();
+    let gate = Gate::new(scratch.live());
+    let older = holder(&scratch, &gate, &[]);
+    let txos = Txos::new(&scratch);
+    let (younger, waiting) = younger(&txos);
+    assert!(waiting.contains("younger"), "{waiting}");
+    gate.open("go");
+    older.end(LIMIT).expect(0);
+    younger.end(LIMIT).expect(0);
+    assert_eq!(attempts(&gate), 1, "the older one was not disturbed");
+    assert_eq!(std::fs::read_to_string(scratch.inside().join("f")).unwrap(), "holder\nyounger\n");
+    let why = txos.call(["why", "2"]).expect(0).stdout.clone();
+    assert!(why.contains("/f:") && why.contains("transaction 1 "), "{why}");
+    assert!(txos.call(["why", "1"]).expect(0).stdout.contains("has not lost"));
+    let stats = txos.call(["stats"]).expect(0).stdout.clone();
+    assert!(stats.contains("committed  2") && stats.contains("between transactions"), "{stats}");
+    assert_eq!(scratch.leftovers(), Vec::<String>::new());
+}
+
+#[test]
+fn the_more_urgent_wins_at_once() {
+    needs_root!();
+    for (options, policy, attempts_wanted) in
+        [(&["--priority", "1"][..], "osprio", 2), (&["--priority", "1"][..], "timestamp", 1)]
+    {
+        let scratch = Scratch::new();
+        std::fs::write(scratch.inside().join("f"), "").unwrap();
+        let txos = Txos::new(&scratch);
+        txos.call(["policy", policy]).expect(0);
+        let gate = Gate::new(scratch.live());
+        let older = holder(&scratch, &gate, &[]);
+        let urgent = txos.start_sh(options, "echo urgent >>f");
+        if attempts_wanted == 2 {
+            // It does not wait for the end of one that has lost.
+            urgent.end(LIMIT).expect(0);
+            gate.open("go");
+        } else {
+            gate.open("go");
+            urgent.end(LIMIT).expect(0);
+        }
+        older.end(LIMIT).expect(0);
+        assert_eq!(attempts(&gate), attempts_wanted, "{policy}");
+        assert_eq!(scratch.leftovers(), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn one_that_waits_for_a_decision_never_wins() {
+    needs_root!();
+    let scratch = Scratch::new();
+    std::fs::write(scratch.inside().join("f"), "").unwrap();
+    let gate = Gate::new(scratch.live());
+    let keeper = holder(&scratch, &gate, &["--keep", "--priority", "9"]);
+    Txos::new(&scratch).sh(&[], "echo other >>f").expect(0);
+    gate.open("go");
+    keeper.end(LIMIT).expect(0);
+    assert_eq!(attempts(&gate), 2);
+    let txos = Txos::new(&scratch);
+    txos.call(["commit", "1"]).expect(0);
+    assert_eq!(std::fs::read_to_string(scratch.inside().join("f")).unwrap(), "other\nholder\n");
+    assert_eq!(scratch.leftovers(), Vec::<String>::new());
+}
+
+#[test]
+fn policies() {
+    for_both(|_, txos| {
+        assert_eq!(txos.call(["policy"]).expect(0).stdout, "osprio\n");
+        for policy in ["timestamp", "sizematters", "osprio"] {
+            txos.call(["policy", policy]).expect(0);
+            assert_eq!(txos.call(["policy"]).expect(0).stdout, format!("{policy}\n"));
+            txos.sh(&[], "echo x >>f").expect(0);
+        }
+        txos.call(["policy", "fair"]).expect(125).says(&["fair", "osprio"]);
+        assert_eq!(txos.call(["policy"]).expect(0).stdout, "osprio\n");
+    });
+}
+
+/// Process ids of the manager of a scratch.
+fn managers(scratch: &Scratch) -> Vec<rustix::process::Pid> {
+    let all = scratch.processes().into_iter();
+    all.filter(|(_, line)| line.contains("__manager")).map(|(pid, _)| pid).collect()
+}
+
+#[test]
+fn when_the_manager_is_killed_what_runs_is_aborted() {
+    needs_root!();
+    let scratch = Scratch::new();
+    std::fs::write(scratch.inside().join("f"), "old\n").unwrap();
+    let gate = Gate::new(scratch.live());
+    let running = holder(&scratch, &gate, &[]);
+    let managers = managers(&scratch);
+    assert_eq!(managers.len(), 1);
+    rustix::process::kill_process(managers[0], rustix::process::Signal::KILL).unwrap();
+    running.end(LIMIT).expect(125).says(&["contention manager", "again"]);
+    assert_eq!(std::fs::read_to_string(scratch.inside().join("f")).unwrap(), "old\n");
+    // The next one starts another.
+    Txos::new(&scratch).sh(&[], "echo new >>f").expect(0);
+    assert_eq!(std::fs::read_to_string(scratch.inside().join("f")).unwrap(), "old\nnew\n");
+    assert_eq!(scratch.leftovers(), Vec::<String>::new());
+}
+
+#[test]
+fn a_transaction_that_is_killed_lets_the_others_go_on() {
+    needs_root!();
+    let scratch = Scratch::new();
+    std::fs::write(scratch.inside().join("f"), "").unwrap();
+    let gate = Gate::new(scratch.live());
+    let older = holder(&scratch, &gate, &[]);
+    let txos = Txos::new(&scratch);
+    let (younger, _) = younger(&txos);
+    drop(older);
+    younger.end(LIMIT).expect(0);
+    assert_eq!(std::fs::read_to_string(scratch.inside().join("f")).unwrap(), "younger\n");
+    assert_eq!(scratch.leftovers(), Vec::<String>::new());
+}
+
+/// Whether somebody takes connections of packets there.
+fn listens(path: &Path) -> bool {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, connect, socket};
+    let socket = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).expect("a socket");
+    SocketAddrUnix::new(path).is_ok_and(|address| connect(&socket, &address).is_ok())
+}
+
+/// Makes a state directory, and waits until the manager has ended.
+fn without_manager(scratch: &Scratch, txos: &Txos<'_>) {
+    txos.sh(&[], "echo x >f").expect(0);
+    let start = Instant::now();
+    while !managers(scratch).is_empty() {
+        assert!(start.elapsed() < LIMIT, "the manager does not end");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_socket_of_another_user_is_refused() {
+    if let Some(why) = Who::User.impossible() {
+        skip!("{why}");
+    }
+    for_one(Who::Root, |scratch, txos| {
+        without_manager(scratch, &txos);
+        let socket = scratch.live().join("socket");
+        let program = copy_for_users(scratch, &helper("member"));
+        let args = ["listen".into(), socket.clone().into_os_string()];
+        let stranger = Txos::by(scratch, Who::User).command(&program, args);
+        let stranger = Running::start(stranger, None);
+        let start = Instant::now();
+        // It is bound before it listens; who is too early is refused for another reason.
+        while !listens(&socket) {
+            assert!(start.elapsed() < LIMIT, "nobody listens");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        std::fs::rename(&socket, scratch.state().join("manager")).unwrap();
+        txos.sh(&[], "echo x >g").expect(125).says(&["manager", "another user's", "remove"]);
+        txos.call(["ps"]).expect(125).says(&["another user's"]);
+        assert!(!scratch.inside().join("g").exists());
+        drop(stranger);
+    });
+}
+
+#[test]
+fn what_is_no_manager_is_told_and_never_waited_for_in_vain() {
+    for_one(Who::Root, |scratch, txos| {
+        without_manager(scratch, &txos);
+        let socket = scratch.state().join("manager");
+        std::fs::write(&socket, "no socket").unwrap();
+        txos.sh(&[], "echo x >g").expect(125).says(&["manager", "remove"]);
+        std::fs::remove_file(&socket).unwrap();
+        // A socket that takes no packets of this kind.
+        let _listener = UnixListener::bind(&socket).unwrap();
+        txos.sh(&[], "echo x >g").expect(125).says(&["manager", "remove"]);
+        std::fs::remove_file(&socket).unwrap();
+        txos.sh(&[], "echo x >g").expect(0);
+    });
+}
+
+#[test]
+fn a_state_directory_removed_under_a_running_manager() {
+    for_one(Who::Root, |scratch, txos| {
+        txos.sh(&[], "echo x >f").expect(0);
+        // The manager writes its counters into it just then.
+        let start = Instant::now();
+        while scratch.state().exists() {
+            assert!(start.elapsed() < LIMIT, "it cannot be removed");
+            let _ = std::fs::remove_dir_all(scratch.state());
+        }
+        txos.sh(&[], "echo y >f").expect(0);
+        assert_eq!(std::fs::read_to_string(scratch.inside().join("f")).unwrap(), "y\n");
+    });
+}
+
+#[test]
+fn one_that_waits_for_a_file_lock_is_waited_for_by_nobody() {
+    if txos_tests::exec::find("flock").is_none() {
+        skip!("no flock(1)");
+    }
+    needs_root!();
+    let scratch = Scratch::new();
+    for name in ["f", "lock"] {
+        std::fs::write(scratch.inside().join(name), "").unwrap();
+    }
+    let gate = Gate::new(scratch.live());
+    let live = scratch.live().display().to_string();
+    let txos = Txos::new(&scratch);
+    // The older has read what the younger writes, and waits for a lock that the younger holds until
+    // it has ended: by age alone each would wait for the other.
+    let script = |text: &str| format!("{}{text}", gate.functions());
+    let older = "cat f >/dev/null; reach read; await locked; flock lock true; echo older >>f";
+    let older = txos.start_sh(&["--live", &live], &script(older));
+    gate.wait("read");
+    let younger = "flock lock true; reach locked; sleep 0.3; echo younger >>f";
+    let younger = txos.start_sh(&["--live", &live], &script(younger));
+    younger.end(LIMIT).expect(0);
+    older.end(LIMIT).expect(0).says(&["lost to transaction 2"]);
+    assert_eq!(std::fs::read_to_string(scratch.inside().join("f")).unwrap(), "younger\nolder\n");
+    assert_eq!(scratch.leftovers(), Vec::<String>::new());
+}
+
+#[test]
+fn leases_keep_writers_off_what_is_read() {
+    if Who::Root.impossible().is_some() {
+        skip!("needs root, for a writer that is not slowed down by others");
+    }
+    for_both(|scratch, txos| {
+        let file = scratch.inside().join("contended");
+        std::fs::write(&file, "0").unwrap();
+        let uid = std::fs::metadata(scratch.inside()).unwrap().uid();
+        std::os::unix::fs::chown(&file, Some(uid), None).unwrap();
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|threads| {
+            let writer = threads.spawn(|| {
+                let mut number = 0_u64;
+                while !stop.load(Ordering::Relaxed) {
+                    number += 1;
+                    std::fs::write(&file, number.to_string()).unwrap();
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                number
+            });
+            let script = "cat contended >seen; sleep 0.1; cat contended | cmp - seen";
+            let never = txos.sh(&["--hold-after", "0", "--retries", "4"], script);
+            let leased = txos.sh(&["--retries", "20"], script);
+            stop.store(true, Ordering::Relaxed);
+            let written = writer.join().unwrap();
+            never.expect(75).says(&["contended"]);
+            leased.expect(0).says(&["writers wait", "contended"]);
+            let seen: u64 =
+                std::fs::read_to_string(scratch.inside().join("seen")).unwrap().parse().unwrap();
+            assert!(0 < seen && seen <= written, "{seen} of {written}");
+        });
+    });
+}
