@@ -8,8 +8,12 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 TXOS := $(TARGET)/release/txos
+LIBTXOS := $(TARGET)/release/libtxos.so
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 
 BINDIR = $(DESTDIR)$(PREFIX)/bin
+LIBDIR = $(DESTDIR)$(PREFIX)/lib
+INCLUDEDIR = $(DESTDIR)$(PREFIX)/include
 MANDIR = $(DESTDIR)$(PREFIX)/share/man
 UNITDIR = $(DESTDIR)$(PREFIX)/lib/systemd/system
 BASHCOMPDIR = $(DESTDIR)$(PREFIX)/share/bash-completion/completions
@@ -24,22 +28,27 @@ export TXOS_BIN := $(TXOS)
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo test build lint bench install uninstall clean
+.PHONY: help demo test programs build lint bench histories system-pause power-cut kill-rounds soak install uninstall clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 18
 
 demo: build ## install a real Debian package inside `txos run`: fail, commit, compare, undo (root)
 	@demo/run
 
 test: ## build, then run the whole test suite
 	@scripts/setup build test
-	cargo build --release --locked -p txos
+	cargo build --release --locked -p txos -p libtxos
 	cargo test --workspace --locked --no-fail-fast
+	CXLOCK_LOOM_PREEMPTIONS=3 crates/cxlock/check.sh loom
 
-build: ## build target/release/txos
+programs: build ## run the real programs of the test suite in transactions, none left out
+	@scripts/setup build test programs
+	cargo test --locked -p txos-tests --test effects_programs --test programs
+
+build: ## build target/release/txos and libtxos
 	@scripts/setup build
-	cargo build --release --locked -p txos
+	cargo build --release --locked -p txos -p libtxos
 
 lint: ## rustfmt and clippy, warnings are errors
 	@scripts/setup build lint
@@ -51,14 +60,48 @@ bench: build ## measure against native execution; BENCH="--quick ROW…" narrows
 	@scripts/setup bench
 	cargo run --release --locked -p txos-bench -- $(BENCH)
 
+histories: build ## 20,000 random transactions have a serial order; a facet unminded is missed (root)
+	cargo build --release --locked -p txos --features blind --target-dir $(TARGET)/blind
+	TXOS_TEST_TRANSACTIONS=$(or $(TRANSACTIONS),20000) cargo test --release --locked -p txos-tests \
+	  --test histories -- --nocapture what_random
+	TXOS_BLIND_BIN=$(TARGET)/blind/release/txos cargo test --release --locked -p txos-tests \
+	  --test histories -- --nocapture --ignored
+
+power-cut: build ## cut the power of a virtual machine, again and again (ARGS="--cuts N")
+	@scripts/setup build virtual
+	cargo build --release --locked -p endurance
+	$(TARGET)/release/power-cut $(ENDURANCE) --work $(TARGET)/endurance $(ARGS)
+
+system-pause: build ## commit towards the whole system of a virtual machine (--domain system)
+	@scripts/setup build virtual
+	cargo build --release --locked -p endurance
+	cargo build --release --locked -p txos-tests --bin member
+	$(TARGET)/release/system-pause --txos $(TXOS) --member $(TARGET)/release/member \
+	  --work $(TARGET)/endurance
+
+kill-rounds: build ## kill txos at random moments, recover, check (ARGS="--rounds N")
+	cargo build --release --locked -p endurance
+	$(TARGET)/release/kill-rounds $(ENDURANCE) $(ARGS)
+
+soak: build ## an hour of everything at once, and no leaks (ARGS="--minutes N")
+	cargo build --release --locked -p endurance
+	$(TARGET)/release/soak $(ENDURANCE) $(ARGS)
+
+ENDURANCE := --txos $(TXOS) --worker $(TARGET)/release/generation
+
 # Builds only where no binary is there yet, so that `sudo make install` after `make build` needs no
 # toolchain of root's own.
-$(TXOS):
+$(TXOS) $(LIBTXOS):
 	@$(MAKE) build
 
-install: $(TXOS) ## install below $(DESTDIR)$(PREFIX)
-	install -d $(BINDIR)
+install: $(TXOS) $(LIBTXOS) ## install below $(DESTDIR)$(PREFIX)
+	install -d $(BINDIR) $(LIBDIR)/pkgconfig $(INCLUDEDIR)
 	install -m 0755 $(TXOS) $(BINDIR)/txos
+	install -m 0755 $(LIBTXOS) $(LIBDIR)/libtxos.so
+	install -m 0644 $(LIBTXOS:.so=.a) $(LIBDIR)/libtxos.a
+	install -m 0644 crates/libtxos/include/txos.h $(INCLUDEDIR)/txos.h
+	sed 's|@PREFIX@|$(PREFIX)|g; s|@VERSION@|$(VERSION)|g' dist/txos.pc > $(LIBDIR)/pkgconfig/txos.pc
+	chmod 0644 $(LIBDIR)/pkgconfig/txos.pc
 	@set -e; for page in docs/man/*.[1-8]; do \
 	  [ -e "$$page" ] || continue; \
 	  install -d "$(MANDIR)/man$${page##*.}"; \
@@ -78,6 +121,7 @@ install: $(TXOS) ## install below $(DESTDIR)$(PREFIX)
 	fi
 
 uninstall: ## remove what `make install` put below $(DESTDIR)$(PREFIX)
+	rm -f $(LIBDIR)/libtxos.so $(LIBDIR)/libtxos.a $(LIBDIR)/pkgconfig/txos.pc $(INCLUDEDIR)/txos.h
 	rm -f $(BINDIR)/txos $(BASHCOMPDIR)/txos $(ZSHCOMPDIR)/_txos $(FISHCOMPDIR)/txos.fish
 	@for page in docs/man/*.[1-8]; do rm -f "$(MANDIR)/man$${page##*.}/$${page##*/}"; done
 	@for unit in dist/*.service; do rm -f "$(UNITDIR)/$${unit##*/}"; done

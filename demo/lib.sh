@@ -109,8 +109,10 @@ choose_package() {
 }
 
 needs_nothing_else() {
-    apt-get -s --no-install-recommends install "$1" 2>/dev/null |
-        grep -q '^0 upgraded, 1 newly installed, 0 to remove'
+    # Not piped: grep would end before apt-get has written all, which counts as its failure.
+    local plan
+    plan=$(apt-get -s --no-install-recommends install "$1" 2>/dev/null) &&
+        grep -q '^0 upgraded, 1 newly installed, 0 to remove' <<<"$plan"
 }
 
 # Fetches it with apt-get into a directory of the demonstration; where this machine's own package
@@ -169,16 +171,29 @@ without_rewritten() {
 
 no_mounts_left() { ! grep -qE ' - (fuse[^ ]* txos|overlay txos)' /proc/self/mountinfo; }
 
+# The contention manager ends a second after the last transaction.
 no_processes_left() {
+    local try
+    for try in $(seq 50); do
+        ! some_process_left && return 0
+        sleep 0.2
+    done
+    return 1
+}
+
+# Anything that this demonstration started, or that runs its txos.
+some_process_left() {
     local environ pid
     for environ in /proc/[0-9]*/environ; do
         pid=${environ#/proc/}
         pid=${pid%/environ}
         # This shell, its subshells, and what they run.
         [ "$pid" = "$$" ] || [ "$pid" = "$BASHPID" ] && continue
+        if [ "$(readlink "/proc/$pid/exe" 2>/dev/null)" = "$txos" ]; then return 0; fi
         tr '\0' '\n' 2>/dev/null <"$environ" | grep -qx "TXOS_DEMO=$$" || continue
-        is_own_child "$pid" || return 1
+        is_own_child "$pid" || return 0
     done
+    return 1
 }
 
 # A direct child of this shell, as a pipeline's parts are.
