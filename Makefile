@@ -39,7 +39,7 @@ demo: build ## install a real Debian package inside `txos run`: fail, commit, co
 test: ## build, then run the whole test suite
 	@scripts/setup build test
 	cargo build --release --locked -p txos -p libtxos
-	cargo test --workspace --locked --no-fail-fast
+	scripts/test
 	CXLOCK_LOOM_PREEMPTIONS=3 crates/cxlock/check.sh loom
 
 programs: build ## run the real programs of the test suite in transactions, none left out

@@ -74,7 +74,15 @@ fn open(at: u64, flags: i32) -> Answer {
 fn open2(at: u64, flags: i32, resolve: i64) -> Answer {
     let mode = if flags & libc::O_CREAT == 0 { 0 } else { 0o600 };
     let how = longs(&[i64::from(flags | libc::O_NONBLOCK | libc::O_CLOEXEC), mode, resolve]);
-    call!(SYS_openat2, HERE, at, how, 24)
+    // The kernel can't tell where `..` leads while anything on the machine is renamed or mounted, and
+    // leaves it to the caller to ask again: EAGAIN in openat2(2).
+    for _ in 0..10_000 {
+        let answer = call!(SYS_openat2, HERE, at, how, 24);
+        if answer != Err(libc::EAGAIN) {
+            return answer;
+        }
+    }
+    Err(libc::EAGAIN)
 }
 
 fn stat(at: u64, flags: i32) -> Answer {

@@ -126,7 +126,14 @@ fn path(target: &Target<'_>, dir: i32, address: u64, follow: bool) -> Result<Own
     let root = openat(CWD, root, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
     let mut flags = OFlags::PATH | OFlags::CLOEXEC;
     flags.set(OFlags::NOFOLLOW, !follow);
-    let object = openat2(root, bytes, flags, Mode::empty(), ResolveFlags::IN_ROOT)?;
+    let object = loop {
+        match openat2(&root, bytes.as_slice(), flags, Mode::empty(), ResolveFlags::IN_ROOT) {
+            // Something was renamed or mounted while the kernel went up a `..`, which it does not see
+            // when it takes a path without bounds: openat2(2). A target that ended asks no more.
+            Err(Errno::AGAIN) if target.waits() => {}
+            other => break other?,
+        }
+    };
     if target.waits() { Ok(object) } else { Err(Errno::SRCH) }
 }
 
