@@ -35,7 +35,7 @@ pub fn records(bytes: &[u8]) {
 
 /// The payload of a commit record.
 pub fn plans(bytes: &[u8]) {
-    for version in [1, frame::VERSION] {
+    for version in 1..=frame::VERSION {
         let Ok(decoded) = plan::decode(bytes, version) else { continue };
         // Whoever goes on with it looks at all of it.
         let _ = (decoded.paths(), crate::small::of_plan(&decoded));
@@ -132,6 +132,7 @@ mod tests {
             id,
             before_size: 10,
             after_size: 10,
+            block: 512,
             blocks: vec![block],
         });
         plan.removes.push(Remove { area: 0, path: "g".into(), id, dir: false });

@@ -175,9 +175,9 @@ pub fn empty_disk(disk: &Path, kind: &str) -> Result<()> {
     let size = if kind == "xfs" { 320 << 20 } else { 96 << 20 };
     fs::File::create(disk)?.set_len(size)?;
     match kind {
-        // With smaller blocks, which mke2fs chooses for small disks, a cut can tear a page: what
-        // recovery can't put right yet (docs/journal.md, "What the disk is trusted to do").
-        "ext4" => run(Command::new("mke2fs").args(["-q", "-t", "ext4", "-b", "4096"]).arg(disk)),
+        // Blocks smaller than a page: a cut can tear a page (docs/journal.md, "What the disk is trusted
+        // to do"), which is more than it can do with blocks of 4096 bytes.
+        "ext4" => run(Command::new("mke2fs").args(["-q", "-t", "ext4", "-b", "1024"]).arg(disk)),
         "xfs" => run(Command::new("mkfs.xfs").arg("-q").arg(disk)),
         other => bail!("no file system is called {other:?}: ext4 or xfs"),
     }

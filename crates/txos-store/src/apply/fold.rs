@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
-    plan::{BLOCK, Ident, Patch, PatchBlock, Plan},
+    plan::{Ident, Patch, PatchBlock, Plan},
     small::hash_at,
 };
 
@@ -61,7 +61,8 @@ impl Folds {
     }
 }
 
-/// Decides about a file of `size` bytes, of which `read` gives blocks with zeros behind its end.
+/// Decides about a file of `size` bytes, of which `read` gives so many bytes at an offset, zeros behind
+/// its end.
 ///
 /// # Errors
 /// What `read` gives.
@@ -69,13 +70,14 @@ pub(crate) fn judge<'p, E>(
     patches: &'p [Patch],
     size: u64,
     rewrite: bool,
-    mut read: impl FnMut(u64) -> Result<Vec<u8>, E>,
+    mut read: impl FnMut(u64, u64) -> Result<Vec<u8>, E>,
 ) -> Result<Judged<'p>, E> {
     let Some(last) = patches.last() else { return Ok(Judged::Done) };
     let sizes = patches.iter().flat_map(|patch| [patch.before_size, patch.after_size]);
     let (low, high) =
         sizes.fold((u64::MAX, 0), |(low, high), size| (low.min(size), high.max(size)));
-    if size < low || size > high {
+    // Patches of several versions of the format are never pending at once (`Patch::shape`).
+    if size < low || size > high || patches.iter().any(|patch| patch.block != last.block) {
         return Ok(Judged::Foreign);
     }
     let mut numbers: Vec<u64> =
@@ -84,7 +86,7 @@ pub(crate) fn judge<'p, E>(
     numbers.dedup();
     let mut todo = Vec::new();
     for number in numbers {
-        let now = read(number)?;
+        let now = read(number * last.block, last.block)?;
         let hash = xxh3_64(&now);
         let versions: Vec<(u64, &PatchBlock)> = patches
             .iter()
@@ -110,10 +112,11 @@ pub(crate) fn judge<'p, E>(
         .or_else(|| at(&|_, block| block.after[0] == hash));
         let Some(found) = found else { return Ok(Judged::Foreign) };
         let from = if rewrite { 0 } else { found };
-        todo.extend(versions[from..].iter().map(|(_, block)| Todo {
-            offset: number * BLOCK + u64::from(block.start),
-            bytes: &block.bytes,
-        }));
+        todo.extend(
+            versions[from..]
+                .iter()
+                .map(|(_, block)| Todo { offset: last.offset(block), bytes: &block.bytes }),
+        );
     }
     if todo.is_empty() && size == last.after_size {
         return Ok(Judged::Done);

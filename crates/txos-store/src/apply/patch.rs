@@ -12,7 +12,7 @@ use super::{
 use crate::{
     Result, StoreError,
     delta::content::read_lens,
-    plan::{BLOCK, Patch},
+    plan::Patch,
     sys::{Disk, Flush, disk, flush_open, write_all},
 };
 
@@ -33,10 +33,9 @@ impl Applier<'_> {
     fn write_patch(&self, patch: &Patch, file: &OwnedFd) -> Result<()> {
         let failed = |errno| StoreError::io("write", self.shown(patch.area, &patch.path), errno);
         let mut size = patch.before_size;
-        for block in &patch.blocks {
-            let offset = block.number * BLOCK + u64::from(block.start);
-            write_all(file, &block.bytes, offset).map_err(failed)?;
-            size = size.max(offset + block.bytes.len() as u64);
+        for (offset, bytes) in patch.pieces() {
+            write_all(file, &bytes, offset).map_err(failed)?;
+            size = size.max(offset + bytes.len() as u64);
         }
         // A size that is set to what it was moves the time, too.
         if size != patch.after_size || patch.blocks.is_empty() {
@@ -67,9 +66,9 @@ impl Applier<'_> {
             return self.keep_patch(patch, "others have replaced or removed it");
         };
         let size = attrs_of(&file).map_err(failed)?.size;
-        let read = |number: u64| {
+        let read = |offset: u64, length: u64| {
             let mut block = Vec::new();
-            read_lens(&file, number * BLOCK, BLOCK, &mut block).map(|()| block)
+            read_lens(&file, offset, length, &mut block).map(|()| block)
         };
         match judge(folds.of(dev, patch), size, folds.rewrite, read).map_err(failed)? {
             Judged::Done if patch.blocks.is_empty() => {

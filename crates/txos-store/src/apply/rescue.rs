@@ -8,7 +8,7 @@ use txos_host::Tree;
 use super::{Applier, locate::Spot};
 use crate::{
     Result, StoreError,
-    plan::{BLOCK, Patch, Write},
+    plan::{Patch, Write},
     stage,
     sys::{self, Disk, disk, place, write_all},
 };
@@ -46,11 +46,8 @@ impl Applier<'_> {
 
     /// Saves what was to be written to a file, at the offsets where it was to be.
     pub(super) fn rescue_patch(&mut self, patch: &Patch) -> Result<PathBuf> {
-        let parts = patch
-            .blocks
-            .iter()
-            .map(|block| (block.number * BLOCK + u64::from(block.start), block.bytes.as_slice()));
-        let parts: Vec<_> = parts.collect();
+        let pieces = patch.pieces();
+        let parts: Vec<_> = pieces.iter().map(|(at, bytes)| (*at, bytes.as_slice())).collect();
         self.rescue_bytes(&patch.path, &parts)
     }
 

@@ -13,7 +13,7 @@ use super::{Applier, Held, Pass, locate::Spot};
 use crate::{
     Result, StoreError,
     delta::content::{ContentState, examine, examine_torn, in_hole, read_lens},
-    plan::{BLOCK, Ident, Write, WriteSpec},
+    plan::{Ident, PAGE, Write, WriteSpec},
     sys::{Disk, Flush, Object, disk, flush_open, place, write_all},
 };
 
@@ -121,7 +121,7 @@ pub(crate) fn unchanged(then: &Attrs, now: &Attrs) -> bool {
     then.id == now.id && then.ctime == now.ctime && then.ctime.nsec != 0 && then.size == now.size
 }
 
-/// Writes the blocks that differ. A growing file is extended first, a shrinking one cut last: each
+/// Writes the blocks that differ, a page at a time. A growing file is extended first, a shrinking one cut last: each
 /// state on the way shows, through the lens of the new size, blocks of before or after only.
 fn transfer(
     source: &OwnedFd,
@@ -135,15 +135,17 @@ fn transfer(
     }
     let mut buffer = Vec::new();
     for run in &spec.runs {
-        for block in run.first..run.first + run.hashes.len() as u64 {
-            let offset = block * BLOCK;
-            let length = BLOCK.min(spec.after_size - offset);
-            let hole = in_hole(source, spec.after_size, offset).map_err(failed)?;
-            if hole && punch(&target, offset, length).map_err(failed)? {
-                continue;
+        let end = (run.first + run.hashes.len() as u64) * spec.block;
+        let end = end.min(spec.after_size);
+        let mut offset = run.first * spec.block;
+        while offset < end {
+            let length = (offset + 1).next_multiple_of(PAGE).min(end) - offset;
+            let hole = in_hole(source, spec.after_size, offset, length).map_err(failed)?;
+            if !(hole && punch(&target, offset, length).map_err(failed)?) {
+                read_lens(source, offset, length, &mut buffer).map_err(failed)?;
+                write_all(&target, &buffer, offset).map_err(failed)?;
             }
-            read_lens(source, offset, length, &mut buffer).map_err(failed)?;
-            write_all(&target, &buffer, offset).map_err(failed)?;
+            offset += length;
         }
     }
     if now.size > spec.after_size {

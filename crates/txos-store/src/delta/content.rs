@@ -1,4 +1,6 @@
 //! Comparing a copied-up file with the stable one, block by block.
+//!
+//! What is read is read by whole pages; what is compared, by blocks of the spec's size.
 
 use std::os::fd::AsFd;
 
@@ -8,9 +10,9 @@ use rustix::{
 };
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
-use crate::plan::{BLOCK, Run, WriteSpec, zero};
+use crate::plan::{BLOCK, PAGE, Run, WriteSpec, zero};
 
-const CHUNK: u64 = 64 * BLOCK;
+const CHUNK: u64 = 64 * PAGE;
 /// A tail that is cut off is hashed up to this size; reading more would cost what `O_TRUNC` saves.
 const TAIL: u64 = 1 << 20;
 
@@ -26,6 +28,7 @@ pub(crate) fn compare(
 ) -> Result<WriteSpec, Errno> {
     let mut runs: Vec<Run> = Vec::new();
     let mut rest = Xxh3::new();
+    let mut end = None;
     let (mut old, mut new) = (Vec::new(), Vec::new());
     let mut offset = 0;
     while let Some(start) = next_data(&before, before_size, &after, after_size, offset)? {
@@ -46,6 +49,12 @@ pub(crate) fn compare(
                 continue;
             }
             let hashes = (xxh3_64(was), xxh3_64(is));
+            let reached = before_size.saturating_sub(number * BLOCK);
+            if before_size < after_size && (1..is.len() as u64).contains(&reached) {
+                let mut cut = is.to_vec();
+                cut[reached as usize..].fill(0);
+                end = Some(xxh3_64(&cut));
+            }
             match runs.last_mut() {
                 Some(run) if run.first + run.hashes.len() as u64 == number => {
                     run.hashes.push(hashes);
@@ -53,10 +62,14 @@ pub(crate) fn compare(
                 _ => runs.push(Run { first: number, hashes: vec![hashes] }),
             }
         }
-        offset = (start + length).next_multiple_of(BLOCK);
+        offset = (start + length).next_multiple_of(PAGE);
     }
-    let tail = tail(&before, before_size, after_size)?;
-    Ok(WriteSpec { before_size, after_size, runs, rest: rest.digest(), tail })
+    let edge = edge(&before, BLOCK, before_size, after_size)?;
+    let edge: Vec<u64> = edge.iter().map(|part| xxh3_64(part)).collect();
+    let behind = behind(&edge, before_size, after_size);
+    let tail = tail(&before, before_size, behind)?;
+    let rest = rest.digest();
+    Ok(WriteSpec { block: BLOCK, before_size, after_size, runs, rest, end, edge, tail })
 }
 
 /// What state a file is in that [`compare`] gave `spec` for.
@@ -82,9 +95,9 @@ pub(crate) fn examine(file: impl AsFd, size: u64, spec: &WriteSpec) -> Result<Co
 
 /// As [`examine`], after a power cut may have torn our own write.
 ///
-/// Who makes a file shorter zeroes the rest of its last page, and that page may reach the disk without
-/// the new size: the file has its old size then, and zeros in what it was to lose. What it lost of
-/// that page can't be compared any more, and what lies behind it only with it.
+/// Who makes a file shorter zeroes the rest of its last page, and that page, or a part of it, may reach
+/// the disk without the new size: the file has its old size then, and zeros in what it was to lose. In the same way the
+/// block in which a growing file ended may be there without the new size, and shows only as far.
 ///
 /// # Errors
 /// What `pread(2)` gives.
@@ -109,10 +122,11 @@ fn look(file: impl AsFd, size: u64, spec: &WriteSpec, torn: bool) -> Result<Cont
     let common = spec.before_size.min(spec.after_size);
     let mut buffer = Vec::new();
     let mut offset = 0;
+    let size_of = spec.block;
     loop {
         // The next block that holds data, or that is listed.
-        let data = data_from(&file, size, offset)?.map(|at| at / BLOCK * BLOCK);
-        let start = match (data, next.map(|(number, _)| number * BLOCK)) {
+        let data = data_from(&file, size, offset)?.map(page_of);
+        let start = match (data, next.map(|(number, _)| page_of(number * size_of))) {
             (Some(data), Some(block)) => data.min(block),
             (Some(start), None) | (None, Some(start)) => start,
             (None, None) => break,
@@ -122,33 +136,36 @@ fn look(file: impl AsFd, size: u64, spec: &WriteSpec, torn: bool) -> Result<Cont
         }
         let length = CHUNK.min(spec.after_size - start);
         read_lens(&file, start, length, &mut buffer)?;
-        for (index, block) in buffer.chunks(BLOCK as usize).enumerate() {
-            let number = start / BLOCK + index as u64;
+        for (index, block) in buffer.chunks(size_of as usize).enumerate() {
+            let number = start / size_of + index as u64;
             match next {
                 Some((wanted, (before, after))) if wanted == number => {
                     next = listed.next();
                     let hash = xxh3_64(block);
+                    let ended = size == spec.before_size && number == size / size_of;
+                    let cut = torn && ended && spec.end == Some(hash);
                     any_before |= hash == before;
-                    any_after |= hash == after;
-                    if hash != before && hash != after {
+                    any_after |= hash == after || cut;
+                    if hash != before && hash != after && !cut {
                         return Ok(ContentState::Foreign);
                     }
                 }
                 _ => {
-                    let kept = common.saturating_sub(number * BLOCK).min(block.len() as u64);
+                    let kept = common.saturating_sub(number * size_of).min(block.len() as u64);
                     add_rest(&mut rest, number, &block[..kept as usize]);
                 }
             }
         }
-        offset = (start + length).next_multiple_of(BLOCK);
+        offset = (start + length).next_multiple_of(PAGE);
     }
     if rest.digest() != spec.rest {
         return Ok(ContentState::Foreign);
     }
     if size == spec.before_size && size != spec.after_size {
-        if tail(&file, spec.before_size, spec.after_size)? != spec.tail {
-            let ours = torn && rest_of_page_is_zero(&file, spec)?;
-            return Ok(if ours { ContentState::Torn } else { ContentState::Foreign });
+        match lost(&file, spec)? {
+            Lost::There => {}
+            Lost::Zeroed if torn => return Ok(ContentState::Torn),
+            Lost::Zeroed | Lost::Other => return Ok(ContentState::Foreign),
         }
         return Ok(if any_after { ContentState::Torn } else { ContentState::Before });
     }
@@ -161,18 +178,78 @@ fn look(file: impl AsFd, size: u64, spec: &WriteSpec, torn: bool) -> Result<Cont
     })
 }
 
-/// Whether what a shrinking file loses of the page in which it is to end is zero already.
-fn rest_of_page_is_zero(file: impl AsFd, spec: &WriteSpec) -> Result<bool, Errno> {
-    let end = spec.after_size.next_multiple_of(BLOCK).min(spec.before_size);
-    if end <= spec.after_size {
-        return Ok(false);
-    }
-    let mut rest = Vec::new();
-    read_lens(file, spec.after_size, end - spec.after_size, &mut rest)?;
-    Ok(zero(&rest))
+/// How what a shrinking file loses reads, as long as it has its old size.
+enum Lost {
+    /// As it was.
+    There,
+    /// Something of the page in which it is to end is zero already, all else as it was.
+    Zeroed,
+    /// As somebody else wrote it.
+    Other,
 }
 
-/// The first offset from `offset` on, a multiple of the block, at whose block either file has data.
+fn lost(file: impl AsFd, spec: &WriteSpec) -> Result<Lost, Errno> {
+    let behind = behind(&spec.edge, spec.before_size, spec.after_size);
+    let tail_is_there = tail(&file, spec.before_size, behind)? == spec.tail;
+    let parts = edge(&file, spec.block, spec.before_size, spec.after_size)?;
+    if spec.edge.is_empty() && !parts.is_empty() {
+        // Of an older version: the page is hashed with what lies behind it.
+        let zeroed = parts.iter().all(|part| zero(part));
+        return Ok(match (tail_is_there, zeroed) {
+            (true, _) => Lost::There,
+            (false, true) => Lost::Zeroed,
+            (false, false) => Lost::Other,
+        });
+    }
+    if !tail_is_there || parts.len() != spec.edge.len() {
+        return Ok(Lost::Other);
+    }
+    let mut state = Lost::There;
+    for (part, hash) in parts.iter().zip(&spec.edge) {
+        if xxh3_64(part) != *hash {
+            if !zero(part) {
+                return Ok(Lost::Other);
+            }
+            state = Lost::Zeroed;
+        }
+    }
+    Ok(state)
+}
+
+/// What a shrinking file loses of the page in which it is to end, in blocks.
+fn edge(
+    file: impl AsFd,
+    block: u64,
+    before_size: u64,
+    after_size: u64,
+) -> Result<Vec<Vec<u8>>, Errno> {
+    let end = after_size.next_multiple_of(PAGE).min(before_size);
+    let mut parts = Vec::new();
+    let mut at = after_size;
+    while at < end {
+        let next = (at + 1).next_multiple_of(block).min(end);
+        let mut part = Vec::new();
+        read_lens(&file, at, next - at, &mut part)?;
+        parts.push(part);
+        at = next;
+    }
+    Ok(parts)
+}
+
+/// Where what [`WriteSpec::tail`] is of begins.
+fn behind(edge: &[u64], before_size: u64, after_size: u64) -> u64 {
+    match edge.is_empty() {
+        true => after_size,
+        false => after_size.next_multiple_of(PAGE).min(before_size),
+    }
+}
+
+/// The page in which `offset` lies.
+fn page_of(offset: u64) -> u64 {
+    offset / PAGE * PAGE
+}
+
+/// The first offset from `offset` on, a multiple of the page, at whose page either file has data.
 fn next_data(
     one: impl AsFd,
     one_size: u64,
@@ -186,7 +263,7 @@ fn next_data(
         (Some(first), Some(second)) => Some(first.min(second)),
         (first, second) => first.or(second),
     };
-    Ok(next.map(|at| at / BLOCK * BLOCK))
+    Ok(next.map(page_of))
 }
 
 /// The first offset from `offset` on that is not in a hole.
@@ -203,9 +280,9 @@ fn data_from(file: impl AsFd, size: u64, offset: u64) -> Result<Option<u64>, Err
     }
 }
 
-/// Whether the block at `offset` lies in a hole.
-pub(crate) fn in_hole(file: impl AsFd, size: u64, offset: u64) -> Result<bool, Errno> {
-    Ok(data_from(file, size, offset)?.is_none_or(|data| data >= offset + BLOCK))
+/// Whether `length` bytes at `offset` lie in a hole.
+pub(crate) fn in_hole(file: impl AsFd, size: u64, offset: u64, length: u64) -> Result<bool, Errno> {
+    Ok(data_from(file, size, offset)?.is_none_or(|data| data >= offset + length))
 }
 
 /// Reads `length` bytes at `offset`; what the file lacks is zero.
@@ -236,13 +313,13 @@ fn add_rest(rest: &mut Xxh3, number: u64, block: &[u8]) {
     }
 }
 
-fn tail(file: impl AsFd, before_size: u64, after_size: u64) -> Result<Option<u64>, Errno> {
-    let length = before_size.saturating_sub(after_size);
+fn tail(file: impl AsFd, before_size: u64, from: u64) -> Result<Option<u64>, Errno> {
+    let length = before_size.saturating_sub(from);
     if length == 0 || length > TAIL {
         return Ok(None);
     }
     let mut buffer = Vec::new();
-    read_lens(file, after_size, length, &mut buffer)?;
+    read_lens(file, from, length, &mut buffer)?;
     Ok(Some(xxh3_64(&buffer)))
 }
 
@@ -269,6 +346,10 @@ mod tests {
         examine(file(now), now.len() as u64, spec).unwrap()
     }
 
+    fn after_a_cut(now: &[u8], spec: &WriteSpec) -> ContentState {
+        examine_torn(file(now), now.len() as u64, spec).unwrap()
+    }
+
     #[test]
     fn only_blocks_that_differ_are_listed() {
         let before = vec![1; 5 * BLOCK as usize];
@@ -281,16 +362,24 @@ mod tests {
 
     #[test]
     fn a_page_that_was_cut_before_the_size_was_is_our_own_write() {
-        let page = BLOCK as usize;
+        let page = PAGE as usize;
         let (before, after) = (vec![1; 3 * page + 306], vec![2; 53]);
         let spec = spec(&before, &after);
-        let torn = |bytes: &[u8]| examine_torn(file(bytes), bytes.len() as u64, &spec).unwrap();
+        let torn = |bytes: &[u8]| after_a_cut(bytes, &spec);
         let mut now = before.clone();
         now[..53].fill(2);
         assert_eq!(torn(&now), ContentState::Torn, "the new bytes alone");
         now[53..page].fill(0);
         assert_eq!(torn(&now), ContentState::Torn, "the new bytes, and the rest of the page");
         assert_eq!(state(&now, &spec), ContentState::Foreign, "while nothing has been cut");
+        now[512..1024].fill(1);
+        assert_eq!(torn(&now), ContentState::Torn, "a part of the rest");
+        now[512..1024].fill(4);
+        assert_eq!(torn(&now), ContentState::Foreign, "somebody else's in the rest");
+        now[512..1024].fill(0);
+        now[page..].fill(0);
+        assert_eq!(torn(&now), ContentState::Foreign, "more than the page");
+        now[page..].fill(1);
         now[..53].fill(1);
         assert_eq!(torn(&now), ContentState::Torn, "the rest of the page alone");
         now[..53].fill(3);
@@ -312,15 +401,15 @@ mod tests {
         assert_eq!(spec.runs.len(), 1);
         assert_eq!(examine(&old, size, &spec).unwrap(), ContentState::Before);
         assert_eq!(examine(&new, size, &spec).unwrap(), ContentState::After);
-        old.write_at(b"y", 77 * BLOCK).unwrap();
+        old.write_at(b"y", 77 * PAGE).unwrap();
         assert_eq!(examine(&old, size, &spec).unwrap(), ContentState::Foreign);
     }
 
-    /// A few blocks, few distinct ones, of any length.
+    /// A few pages, few distinct ones, of any length.
     fn content() -> impl Strategy<Value = Vec<u8>> {
-        (prop::collection::vec(0u8..3, 0..5), 0usize..BLOCK as usize).prop_map(|(blocks, odd)| {
+        (prop::collection::vec(0u8..3, 0..5), 0usize..PAGE as usize).prop_map(|(pages, odd)| {
             let mut bytes: Vec<u8> =
-                blocks.iter().flat_map(|byte| vec![*byte; BLOCK as usize]).collect();
+                pages.iter().flat_map(|byte| vec![*byte; PAGE as usize]).collect();
             bytes.truncate(bytes.len().saturating_sub(odd));
             bytes
         })
@@ -368,6 +457,31 @@ mod tests {
             prop_assert_ne!(state(&now, &spec), ContentState::Foreign);
             if now == after {
                 prop_assert!(matches!(state(&now, &spec), ContentState::After));
+            }
+        }
+
+        /// Of the sectors each is on the disk or not, and so is the size.
+        #[test]
+        fn any_power_cut_is_seen_as_torn_or_an_end(
+            before in content(), after in content(), resized: bool, mask: u64,
+        ) {
+            let spec = spec(&before, &after);
+            let written = |at: usize| mask >> (at / BLOCK as usize % 64) & 1 == 1;
+            // The kernel zeroes the rest of the page in which a shrinking file is to end.
+            let mut page = after.clone();
+            if after.len() < before.len() {
+                page.resize(after.len().next_multiple_of(PAGE as usize).min(before.len()), 0);
+            }
+            let size = if resized { after.len() } else { before.len() };
+            let mut now: Vec<u8> = before.clone();
+            now.resize(size.max(before.len()), 0);
+            for at in (0..now.len().min(page.len())).filter(|at| written(*at)) {
+                now[at] = page[at];
+            }
+            now.truncate(size);
+            prop_assert_ne!(after_a_cut(&now, &spec), ContentState::Foreign);
+            if now == after && before != after {
+                prop_assert_eq!(after_a_cut(&now, &spec), ContentState::After);
             }
         }
 

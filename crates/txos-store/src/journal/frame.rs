@@ -1,9 +1,9 @@
 //! The envelope of a record.
 //!
 //! ```text
-//! frame   = magic:"TXJR" version:u16=2 kind:u16 tx:u64 length:u32 sequence:u64 flushed:u64
+//! frame   = magic:"TXJR" version:u16=3 kind:u16 tx:u64 length:u32 sequence:u64 flushed:u64
 //!           payload:length checksum:u64
-//! version 1 had neither sequence nor flushed
+//! version 1 had neither sequence nor flushed; 3 differs from 2 in the payload alone
 //! ```
 //!
 //! The checksum is XXH3-64 of all bytes before it. Kinds: 1 commit (payload: plan), 2 done (no
@@ -20,7 +20,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 const MAGIC: &[u8; 4] = b"TXJR";
 /// The version that is written.
-pub(crate) const VERSION: u16 = 2;
+pub(crate) const VERSION: u16 = 3;
 const HEAD_1: usize = 20;
 const HEAD: usize = 36;
 const CHECKSUM: usize = 8;

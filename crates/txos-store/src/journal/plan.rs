@@ -5,9 +5,10 @@
 //!           file_meta:[meta] removes:[remove] moves:[move] puts:[put] links:[link] dir_meta:[meta]
 //! area    = point:path fs stage:path
 //! fs      = uuid:?16 fsid:u64 dev:u64 magic:u64 root:ident
-//! write   = area:u32 path ident source:path before:u64 after:u64 runs:[run] rest:u64 tail:?u64
+//! write   = area:u32 path ident source:path before:u64 after:u64 size:u32 runs:[run] rest:u64
+//!           end:?u64 edge:[u64] tail:?u64
 //! run     = first:u64 hashes:[u64 u64]
-//! patch   = area:u32 path ident before:u64 after:u64 blocks:[block]
+//! patch   = area:u32 path ident before:u64 after:u64 size:u32 blocks:[block]
 //! block   = number:u64 start:u32 bytes:blob before:(u64 u64) after:(u64 u64)
 //! remove  = area:u32 path ident dir:flag
 //! move    = area:u32 from:path to:path ident dir:flag slot:?path replaces:?ident
@@ -23,15 +24,16 @@
 //! [x]     = count:u32 x…              ?x = 0 or 1:u8, then x if 1     flag = 0 or 1:u8
 //! ```
 //!
-//! Version 1 knew neither `durable` (all were) nor `patches` nor `make`; it is read, and not written.
+//! Version 1 knew neither `durable` (all were) nor `patches` nor `make`; version 2 had no `size` of
+//! blocks (it was 4096) and neither `end` nor `edge`. Both are read, and not written.
 
 use txos_core::{FileKind, TxId};
 
 use super::codec::{Decoded, Decoder, Encoder, Malformed};
 use crate::{
     plan::{
-        Area, BLOCK, Change, Link, Make, Meta, Move, Patch, PatchBlock, Plan, Put, Remove, Run,
-        Times, What, Write, WriteSpec,
+        Area, BLOCK, Change, Link, Make, Meta, Move, PAGE, Patch, PatchBlock, Plan, Put, Remove,
+        Run, Times, What, Write, WriteSpec,
     },
     sys::FsIdentity,
 };
@@ -99,8 +101,8 @@ pub(crate) fn decode(bytes: &[u8], version: u16) -> Decoded<Plan> {
         durable: first || from.bool()?,
         made: from.stamp()?,
         areas: from.list(decode_area)?,
-        writes: from.list(decode_write)?,
-        patches: if first { Vec::new() } else { from.list(decode_patch)? },
+        writes: from.list(|from| decode_write(from, version))?,
+        patches: if first { Vec::new() } else { from.list(|from| decode_patch(from, version))? },
         file_meta: from.list(decode_meta)?,
         removes: from.list(|from| {
             Ok(Remove {
@@ -196,6 +198,7 @@ fn encode_write(to: &mut Encoder, op: &Write) {
     to.path(&op.source);
     to.u64(op.spec.before_size);
     to.u64(op.spec.after_size);
+    to.u32(op.spec.block as u32);
     to.list(&op.spec.runs, |to, run| {
         to.u64(run.first);
         to.list(&run.hashes, |to, (before, after)| {
@@ -204,10 +207,12 @@ fn encode_write(to: &mut Encoder, op: &Write) {
         });
     });
     to.u64(op.spec.rest);
+    to.option(op.spec.end, Encoder::u64);
+    to.list(&op.spec.edge, |to, hash| to.u64(*hash));
     to.option(op.spec.tail, Encoder::u64);
 }
 
-fn decode_write(from: &mut Decoder<'_>) -> Decoded<Write> {
+fn decode_write(from: &mut Decoder<'_>, version: u16) -> Decoded<Write> {
     Ok(Write {
         area: from.u32()?,
         path: from.path(false)?,
@@ -216,6 +221,7 @@ fn decode_write(from: &mut Decoder<'_>) -> Decoded<Write> {
         spec: WriteSpec {
             before_size: from.u64()?,
             after_size: from.u64()?,
+            block: decode_size(from, version)?,
             runs: from.list(|from| {
                 Ok(Run {
                     first: from.u64()?,
@@ -223,6 +229,8 @@ fn decode_write(from: &mut Decoder<'_>) -> Decoded<Write> {
                 })
             })?,
             rest: from.u64()?,
+            end: if version < 3 { None } else { from.option(Decoder::u64)? },
+            edge: if version < 3 { Vec::new() } else { from.list(Decoder::u64)? },
             tail: from.option(Decoder::u64)?,
         },
     })
@@ -234,6 +242,7 @@ fn encode_patch(to: &mut Encoder, op: &Patch) {
     to.ident(op.id);
     to.u64(op.before_size);
     to.u64(op.after_size);
+    to.u32(op.block as u32);
     to.list(&op.blocks, |to, block| {
         to.u64(block.number);
         to.u32(block.start);
@@ -242,28 +251,43 @@ fn encode_patch(to: &mut Encoder, op: &Patch) {
     });
 }
 
-fn decode_patch(from: &mut Decoder<'_>) -> Decoded<Patch> {
-    Ok(Patch {
+fn decode_patch(from: &mut Decoder<'_>, version: u16) -> Decoded<Patch> {
+    let mut patch = Patch {
         area: from.u32()?,
         path: from.path(false)?,
         id: from.ident()?,
         before_size: from.u64()?,
         after_size: from.u64()?,
-        blocks: from.list(|from| {
-            let block = PatchBlock {
-                number: from.u64()?,
-                start: from.u32()?,
-                bytes: from.blob()?.to_vec(),
-                before: [from.u64()?, from.u64()?],
-                after: [from.u64()?, from.u64()?],
-            };
-            let end = u64::from(block.start) + block.bytes.len() as u64;
-            if end > BLOCK || block.number > u64::MAX / BLOCK - 1 {
-                return Err(Malformed("a block is longer than blocks are"));
-            }
-            Ok(block)
-        })?,
-    })
+        block: decode_size(from, version)?,
+        blocks: Vec::new(),
+    };
+    let size = patch.block;
+    patch.blocks = from.list(|from| {
+        let block = PatchBlock {
+            number: from.u64()?,
+            start: from.u32()?,
+            bytes: from.blob()?.to_vec(),
+            before: [from.u64()?, from.u64()?],
+            after: [from.u64()?, from.u64()?],
+        };
+        let end = u64::from(block.start) + block.bytes.len() as u64;
+        if end > size || block.number > u64::MAX / size - 1 {
+            return Err(Malformed("a block is longer than blocks are"));
+        }
+        Ok(block)
+    })?;
+    Ok(patch)
+}
+
+/// The size of blocks, which older versions did not say.
+fn decode_size(from: &mut Decoder<'_>, version: u16) -> Decoded<u64> {
+    if version < 3 {
+        return Ok(PAGE);
+    }
+    match u64::from(from.u32()?) {
+        size @ (BLOCK | PAGE) => Ok(size),
+        _ => Err(Malformed("its blocks have a size that is unknown")),
+    }
 }
 
 fn encode_make(to: &mut Encoder, make: &Make) {

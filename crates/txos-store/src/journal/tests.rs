@@ -66,8 +66,11 @@ fn sample(tx: u64) -> Plan {
             spec: WriteSpec {
                 before_size: 1,
                 after_size: 9000,
+                block: 512,
                 runs: vec![Run { first: 0, hashes: vec![(1, 2), (3, 4)] }],
                 rest: 5,
+                end: Some(9),
+                edge: vec![7, 8],
                 tail: Some(6),
             },
         }],
@@ -77,6 +80,7 @@ fn sample(tx: u64) -> Plan {
             id: ident(8),
             before_size: 3,
             after_size: 5,
+            block: 512,
             blocks: vec![PatchBlock {
                 number: 0,
                 start: 3,
@@ -264,6 +268,31 @@ fn a_journal_of_the_version_before_is_read() {
     assert!(matches!(read(b"something else altogether"), Err(StoreError::Damaged { .. })));
 }
 
+/// Blocks had a page each, and nothing said so.
+#[test]
+fn a_plan_of_version_2_is_read_as_it_was_meant() {
+    let mut plan = sample(1);
+    plan.writes[0].spec =
+        WriteSpec { block: 4096, end: None, edge: vec![], ..plan.writes[0].spec.clone() };
+    plan.patches[0].block = 4096;
+    let now = plan::encode(&plan);
+    // As version 2 wrote it: without the size of blocks, the end and the edge.
+    let (write, patch) = (9000u64.to_le_bytes(), 5u64.to_le_bytes());
+    let size = 4096u32.to_le_bytes();
+    let find = |bytes: &[u8]| now.windows(bytes.len()).position(|window| window == bytes).unwrap();
+    let of_write = find(&[&write[..], &size].concat()) + 8;
+    let of_patch = find(&[&patch[..], &size].concat()) + 8;
+    // One run with two blocks lies between the size and the rest.
+    let end = of_write + 4 + 4 + 8 + 4 + 2 * 16 + 8;
+    assert_eq!(now[end..end + 5], [0; 5], "no end, and an empty edge");
+    let old =
+        [&now[..of_write], &now[of_write + 4..end], &now[end + 5..of_patch], &now[of_patch + 4..]]
+            .concat();
+    assert_eq!(plan::decode(&old, 2).unwrap(), plan);
+    assert!(plan::decode(&now, 2).is_err() && plan::decode(&old, VERSION).is_err());
+    assert_eq!(plan.patches[0].shape(), crate::plan::Shape::Other, "nothing is folded with it");
+}
+
 #[test]
 fn a_record_cut_anywhere_at_the_end_is_discarded() {
     let (first, second) = (record(1), record(2));
@@ -322,7 +351,7 @@ fn forged(at: usize, bytes: &[u8]) -> Vec<u8> {
 
 #[test]
 fn other_versions_and_kinds_are_refused() {
-    for (at, bytes) in [(4, 3u16), (6, 9), (6, 3)] {
+    for (at, bytes) in [(4, 4u16), (6, 9), (6, 3)] {
         let (pending, _) = replayed(&forged(at, &bytes.to_le_bytes()));
         assert!(matches!(pending, Err(StoreError::Damaged { .. })), "{bytes} at {at}");
     }

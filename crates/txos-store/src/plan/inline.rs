@@ -17,12 +17,14 @@ pub(crate) struct Patch {
     pub id: Ident,
     pub before_size: u64,
     pub after_size: u64,
+    /// Size of a block; [`super::BLOCK`] but in records of older versions.
+    pub block: u64,
     /// Ascending, each block once.
     pub blocks: Vec<PatchBlock>,
 }
 
-/// What becomes of one block. A hash is of 4096 bytes as the block reads in a file of the given
-/// size, zeros behind its end.
+/// What becomes of one block. A hash is of a whole block as it reads in a file of the given size,
+/// zeros behind its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PatchBlock {
     /// Which block.
@@ -48,10 +50,40 @@ pub(crate) enum Shape {
 }
 
 impl Patch {
+    /// Where in the file the new bytes of one of its blocks begin.
+    pub(crate) fn offset(&self, block: &PatchBlock) -> u64 {
+        block.number * self.block + u64::from(block.start)
+    }
+
+    /// What is to be written: offsets and bytes, adjacent blocks in one.
+    pub(crate) fn pieces(&self) -> Vec<(u64, Vec<u8>)> {
+        let mut pieces: Vec<(u64, Vec<u8>)> = Vec::new();
+        for block in &self.blocks {
+            let offset = self.offset(block);
+            match pieces.last_mut() {
+                Some((at, bytes)) if *at + bytes.len() as u64 == offset => {
+                    bytes.extend(&block.bytes);
+                }
+                _ => pieces.push((offset, block.bytes.clone())),
+            }
+        }
+        pieces
+    }
+
+    /// How many pages of the file lie before `end` and are written to.
+    pub(crate) fn pages_before(&self, end: u64) -> u64 {
+        let mut pages: Vec<u64> =
+            self.blocks.iter().map(|block| block.number * self.block / super::PAGE).collect();
+        pages.dedup();
+        pages.iter().filter(|page| *page * super::PAGE < end).count() as u64
+    }
+
     pub(crate) fn shape(&self) -> Shape {
-        let first =
-            self.blocks.first().map(|block| block.number * super::BLOCK + u64::from(block.start));
-        if self.before_size == self.after_size {
+        let first = self.blocks.first().map(|block| self.offset(block));
+        if self.block != super::BLOCK {
+            // Of an older version: nothing new is folded with it.
+            Shape::Other
+        } else if self.before_size == self.after_size {
             Shape::Within
         } else if self.after_size > self.before_size
             && first.is_some_and(|first| first >= self.before_size)

@@ -28,7 +28,7 @@ use std::{ffi::CString, path::PathBuf};
 use txos_core::{Attrs, FileKind, ObjectId, Stamp, TxId};
 
 pub(crate) use inline::{Make, Patch, PatchBlock, Shape, What};
-pub(crate) use write::{BLOCK, Run, Write, WriteSpec, zero};
+pub(crate) use write::{BLOCK, PAGE, Run, Write, WriteSpec, zero};
 
 use crate::sys::FsIdentity;
 

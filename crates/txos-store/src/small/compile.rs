@@ -19,7 +19,8 @@ use super::{
 };
 use crate::{
     plan::{
-        Area, BLOCK, Change, Ident, Link, Make, Meta, Move, Patch, Plan, Put, Remove, Times, What,
+        Area, BLOCK, Change, Ident, Link, Make, Meta, Move, PAGE, Patch, Plan, Put, Remove, Times,
+        What,
     },
     sys::{self, Disk, disk, write_all},
 };
@@ -228,7 +229,8 @@ impl Compiler<'_> {
             return Ok(());
         }
         let (area, path) = (self.area(&object.mount), beneath(path, &object.mount));
-        self.plan.patches.push(Patch { area, path, id, before_size, after_size, blocks });
+        let block = BLOCK;
+        self.plan.patches.push(Patch { area, path, id, before_size, after_size, block, blocks });
         self.fresh.patches.push(file);
         Ok(())
     }
@@ -382,7 +384,12 @@ impl Names {
 /// An errno, and the path at which it came up.
 pub(super) fn reserve(plan: &Plan, fresh: &Fresh) -> Result<(), Failed> {
     for (op, file) in plan.patches.iter().zip(&fresh.patches) {
-        let start = op.before_size.next_multiple_of(BLOCK);
+        if op.after_size <= op.before_size.next_multiple_of(BLOCK) {
+            continue;
+        }
+        // The file system's own blocks may be smaller than a page.
+        let unit = fstatvfs(file).map_or(BLOCK, |stat| stat.f_frsize.clamp(BLOCK, PAGE));
+        let start = op.before_size.next_multiple_of(unit);
         if op.after_size > start && op.blocks.iter().any(|block| block.number * BLOCK >= start) {
             match fallocate(file, FallocateFlags::KEEP_SIZE, start, op.after_size - start) {
                 Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
@@ -414,11 +421,10 @@ pub(crate) fn dress(file: &OwnedFd, make: &Make) -> Result<(), Errno> {
 fn space(plan: &Plan, root: &Tree) -> Result<(), Failed> {
     let mut needed: BTreeMap<u32, u64> = BTreeMap::new();
     for op in &plan.patches {
-        let inside = op.blocks.iter().filter(|block| block.number * BLOCK < op.before_size);
-        *needed.entry(op.area).or_default() += inside.count() as u64 * BLOCK;
+        *needed.entry(op.area).or_default() += op.pages_before(op.before_size) * PAGE;
     }
     for op in &plan.puts {
-        *needed.entry(op.area).or_default() += BLOCK;
+        *needed.entry(op.area).or_default() += PAGE;
     }
     for area in plan.links.iter().map(|op| op.area).chain(plan.moves.iter().map(|op| op.area)) {
         *needed.entry(area).or_default() += 0;

@@ -30,13 +30,13 @@ struct Block {
     to: usize,
 }
 
-/// Hash of a block as it reads in a file of `size` bytes.
+/// Hash of a whole block as it reads in a file of `size` bytes.
 pub(crate) fn hash_at(block: &[u8], number: u64, size: u64) -> u64 {
-    let visible = size.saturating_sub(number * BLOCK).min(block.len() as u64) as usize;
-    if visible == block.len() && visible == BLOCK as usize {
+    let visible = size.saturating_sub(number * block.len() as u64).min(block.len() as u64) as usize;
+    if visible == block.len() {
         return xxh3_64(block);
     }
-    let mut padded = vec![0; BLOCK as usize];
+    let mut padded = vec![0; block.len()];
     padded[..visible].copy_from_slice(&block[..visible]);
     xxh3_64(&padded)
 }

@@ -5,7 +5,9 @@
 //! A run is a list of events on objects: a page of content, a size, attributes, and changes of
 //! names, of which one call's are one event. What was flushed is there. Of the rest
 //!
-//! - each page is there in one of its versions since the flush, whatever the others are;
+//! - each page is there in one of its versions since the flush, whatever the others are; where the
+//!   file system has smaller blocks, or the disk writes less than a page at once, that holds for each
+//!   part of a page alone (*tearing*): an image is made with parts of 4096, 1024 or 512 bytes;
 //! - on an *ordered* file system all else is there up to some moment, and nothing later (a journal
 //!   of metadata); a flush of an object brings all that happened up to its last change, a flush of
 //!   its content all up to the last change of its size;
@@ -79,6 +81,22 @@ impl Image {
         }
     }
 
+    /// Takes some parts of a page.
+    fn tear(
+        &mut self,
+        at: (Node, u64),
+        bytes: &[u8],
+        part: usize,
+        mut taken: impl FnMut() -> bool,
+    ) {
+        let page = self.pages.entry(at).or_insert_with(|| vec![0; bytes.len()]);
+        for (old, new) in page.chunks_mut(part).zip(bytes.chunks(part)) {
+            if taken() {
+                old.copy_from_slice(new);
+            }
+        }
+    }
+
     /// What a shorter file lost reads zero when it grows again.
     fn cut(&mut self, node: Node, size: u64) {
         for ((_, page), bytes) in self.pages.range_mut((node, size / 4096)..=(node, u64::MAX)) {
@@ -123,10 +141,16 @@ impl History {
             Order::Ordered => self.ordered(cut, rng),
             Order::Unordered => self.unordered(cut, rng),
         };
+        let part = *rng.of(&[4096, 1024, 512]);
+        let certain = self.certain(cut, order);
         let mut image = self.base.clone();
-        for (event, kept) in self.events[..cut].iter().zip(&kept) {
-            if *kept {
-                image.take(event);
+        for (index, event) in self.events[..cut].iter().enumerate() {
+            match event {
+                Event::Page { node, page, bytes } if !certain[index] && part < 4096 => {
+                    image.tear((*node, *page), bytes, part, || rng.half());
+                }
+                _ if kept[index] => image.take(event),
+                _ => {}
             }
         }
         image
