@@ -7,6 +7,7 @@
 use crate::filter::bpf::Insn;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use rustix::ioctl::{self, Opcode};
+use rustix::process::PidfdFlags;
 use std::io;
 use std::mem;
 
@@ -120,16 +121,31 @@ pub fn notif_sync_wake_up(listener: BorrowedFd<'_>) -> bool {
     unsafe { ioctl::ioctl(listener, set).is_ok() }
 }
 
-/// Sends a signal to the process of a pidfd (pidfd_send_signal(2)); every number, real-time ones too.
-pub fn send_signal(process: BorrowedFd<'_>, signal: i32) -> io::Result<()> {
-    // SAFETY: the call reads no memory: without a `siginfo_t` the kernel fills one as for kill(2).
+/// Size of a `siginfo_t` in bytes.
+pub const INFO_SIZE: usize = mem::size_of::<libc::siginfo_t>();
+
+/// `PIDFD_THREAD` of pidfd_open(2), Linux 6.9.
+pub const OF_THREAD: PidfdFlags = PidfdFlags::from_bits_retain(libc::O_EXCL as u32);
+
+/// Sends a signal to the process of a pidfd, or to its thread alone (pidfd_send_signal(2)); every number,
+/// real-time ones too. With `info` as its sender gave it.
+pub fn send_signal(
+    process: BorrowedFd<'_>,
+    thread: bool,
+    signal: i32,
+    info: Option<&[u8; INFO_SIZE]>,
+) -> io::Result<()> {
+    /// As the descriptor says, or `PIDFD_SIGNAL_THREAD` (Linux 6.9).
+    const TO: [libc::c_uint; 2] = [0, 1];
+    // SAFETY: the kernel reads `INFO_SIZE` bytes where a pointer is given, which outlive the call; without
+    // one it fills in what kill(2) or tgkill(2) would.
     let sent = unsafe {
         libc::syscall(
             libc::SYS_pidfd_send_signal,
             process.as_raw_fd(),
             signal,
-            std::ptr::null::<libc::siginfo_t>(),
-            0,
+            info.map_or(std::ptr::null(), |info| info.as_ptr()),
+            TO[usize::from(thread)],
         )
     };
     if sent == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }

@@ -1,96 +1,291 @@
 //! Messages to the system log: kept while the transaction runs, sent in order after its commit.
 //!
-//! The view binds a datagram socket of its own at `/dev/log`, where syslog(3), logger(1) and shells
-//! send to; the manager takes what arrives. After an abort nothing was logged. Each message is one
-//! datagram, at the commit as it was inside, with the time that the program wrote into it.
+//! The view binds datagram sockets of its own where programs send to: at `/dev/log` (syslog(3), logger(1),
+//! shells), and, where the host has one, at the native socket of the journal (sd_journal_send(3)); the
+//! manager takes what arrives. After an abort nothing was logged. Each message is one datagram, at the
+//! commit as it was inside, with the time that the program wrote into it. (Who sent it the journal asks the
+//! kernel: that is txos then.)
 //!
-//! Invariant: nothing is lost for being late: [`Messages::finish`] is called when the last process has
-//! ended, and takes what still lies in the socket.
+//! An entry of the journal that is too long for a datagram comes as a memory file with an empty one. Its
+//! content is taken when it comes: what its sender writes there later is no part of it.
+//!
+//! Invariants:
+//! * Nothing is lost for being late: [`Messages::finish`] is called when the last process has
+//!   ended, and takes what still lies in the sockets.
+//! * A member cannot hold up the taking: a descriptor is read only where it is a file in memory.
 
 use crate::Error;
+use crate::ipc::Bytes;
+use crate::supervisor::printable;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fd::OwnedFd;
+use rustix::fs::{FileType, MemfdFlags, SealFlags, fcntl_add_seals, fstat, fstatfs, memfd_create};
 use rustix::io::{Errno, retry_on_intr};
-use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recv, recvmsg, sendmsg,
+};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::fs::File;
+use std::io::{self, IoSlice, IoSliceMut, Write};
+use std::mem::MaybeUninit;
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixDatagram;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 /// Where programs find the log.
 pub const LOG: &str = "/dev/log";
-/// Longest message that is kept whole, in bytes; the log itself takes no longer ones.
-const LONGEST: usize = 8192;
+/// Where they find that of the journal, which [`LOG`] is a link to where there is one.
+pub const JOURNAL_LOG: &str = "/run/systemd/journal/dev-log";
+/// Where they find the journal.
+pub const JOURNAL: &str = "/run/systemd/journal/socket";
+
 /// So many messages are kept at the most; what comes later is counted.
 const MAX_MESSAGES: usize = 10_000;
+/// So many bytes are kept at the most.
+const MAX_BYTES: usize = 64 << 20;
+/// How long the log of the host may take for one message.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// What statfs(2) tells of files in memory.
+const TMPFS: u64 = 0x0102_1994;
+
+/// Where a message goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Log {
+    /// The system log.
+    Syslog,
+    /// The journal's native socket.
+    Journal,
+}
+
+/// One message.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Message {
+    /// Where it goes.
+    pub to: Log,
+    /// What it says, as its sender wrote it.
+    pub bytes: Bytes,
+}
 
 /// Messages that are being taken.
 #[derive(Debug)]
 pub struct Messages {
-    socket: Arc<OwnedFd>,
-    taker: JoinHandle<Vec<String>>,
+    stop: Arc<OwnedFd>,
+    taken: Arc<Mutex<Taken>>,
+    takers: Vec<JoinHandle<()>>,
+}
+
+/// What was taken so far.
+#[derive(Debug, Default)]
+struct Taken {
+    messages: Vec<Message>,
+    bytes: usize,
+    dropped: u64,
 }
 
 impl Messages {
-    /// Starts to take messages from the bound socket.
+    /// Nothing is taken yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`] when no descriptor can be had.
+    pub fn new() -> Result<Messages, Error> {
+        let stop =
+            eventfd(0, EventfdFlags::CLOEXEC).map_err(Error::system("make a log's stop event"))?;
+        Ok(Messages { stop: Arc::new(stop), taken: Arc::default(), takers: Vec::new() })
+    }
+
+    /// Starts to take messages from a bound socket.
     ///
     /// # Errors
     ///
     /// [`Error::System`] when no thread can be had.
-    pub fn take(socket: OwnedFd) -> Result<Messages, Error> {
-        let socket = Arc::new(socket);
-        let from = Arc::clone(&socket);
+    pub fn take(&mut self, socket: OwnedFd, log: Log) -> Result<(), Error> {
+        let (stop, taken) = (Arc::clone(&self.stop), Arc::clone(&self.taken));
         let taker = thread::Builder::new()
             .name("txos-log".to_owned())
-            .spawn(move || take_all(&from))
+            .spawn(move || take_all(&socket, log, &stop, &taken))
             .map_err(Error::system("start a thread for the log"))?;
-        Ok(Messages { socket, taker })
+        self.takers.push(taker);
+        Ok(())
     }
 
     /// Ends, and gives all that was sent.
-    pub fn finish(self) -> Vec<String> {
-        // The reader gets what lies there before it sees the end.
-        let _ = shutdown(&*self.socket, Shutdown::Read);
-        self.taker.join().unwrap_or_default()
-    }
-}
-
-fn take_all(socket: &OwnedFd) -> Vec<String> {
-    let mut messages = Vec::new();
-    let mut dropped = 0u64;
-    let mut space = [0; LONGEST];
-    while let Ok((_, length)) = retry_on_intr(|| recv(socket, &mut space, RecvFlags::empty())) {
-        // A datagram of no bytes says nothing, so it can stand for the end.
-        if length == 0 {
-            break;
+    pub fn finish(self) -> Vec<Message> {
+        // The counter of an event cannot overflow by one write.
+        let _ = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
+        for taker in self.takers {
+            // What a taker that failed had taken is there.
+            let _ = taker.join();
         }
-        let text = String::from_utf8_lossy(&space[..length.min(LONGEST)]);
-        match messages.len() < MAX_MESSAGES {
-            true => messages.push(text.into_owned()),
-            false => dropped += 1,
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut messages = std::mem::take(&mut taken.messages);
+        if taken.dropped > 0 {
+            let text = format!(
+                "<13>txos: {} further messages of a transaction were dropped",
+                taken.dropped
+            );
+            messages.push(Message { to: Log::Syslog, bytes: Bytes(text.into_bytes()) });
         }
-    }
-    if dropped > 0 {
         messages
-            .push(format!("<13>txos: {dropped} further messages of a transaction were dropped"));
     }
-    messages
 }
 
-/// Sends `messages` to the log of the host, in order; gives how many it took. Where there is no log
-/// they are dropped, as syslog(3) does.
-pub fn deliver(messages: &[String]) -> usize {
-    send_to(LOG, messages)
+/// Takes until `stop` is raised and nothing is left.
+fn take_all(socket: &OwnedFd, log: Log, stop: &OwnedFd, taken: &Mutex<Taken>) {
+    loop {
+        let mut fds = [PollFd::new(stop, PollFlags::IN), PollFd::new(socket, PollFlags::IN)];
+        match poll(&mut fds, None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(_) => return,
+        }
+        let stopped = !fds[0].revents().is_empty();
+        while let Some(bytes) = receive(socket) {
+            taken.lock().unwrap_or_else(PoisonError::into_inner).add(log, bytes);
+        }
+        if stopped {
+            return;
+        }
+    }
 }
 
-fn send_to(log: &str, messages: &[String]) -> usize {
-    let Ok(socket) = UnixDatagram::unbound() else { return 0 };
-    if messages.is_empty() || socket.connect(log).is_err() {
-        return 0;
+impl Taken {
+    /// Adds a message, of which nothing is known but that it came if it is `None`.
+    fn add(&mut self, to: Log, bytes: Option<Vec<u8>>) {
+        // A datagram of no bytes says nothing.
+        match bytes {
+            Some(bytes) if bytes.is_empty() => {}
+            Some(bytes)
+                if self.messages.len() < MAX_MESSAGES
+                    && self.bytes.saturating_add(bytes.len()) <= MAX_BYTES =>
+            {
+                self.bytes += bytes.len();
+                self.messages.push(Message { to, bytes: Bytes(bytes) });
+            }
+            _ => self.dropped += 1,
+        }
     }
-    let sent = |message: &&String| match socket.send(message.as_bytes()) {
-        Ok(_) => true,
-        Err(error) => Errno::from_io_error(&error) == Some(Errno::MSGSIZE),
-    };
-    messages.iter().take_while(sent).count()
+}
+
+/// The next message that lies there; `None` for none, and `Some(None)` for one that cannot be kept.
+fn receive(socket: &OwnedFd) -> Option<Option<Vec<u8>>> {
+    // How long it is, first.
+    let look = RecvFlags::PEEK | RecvFlags::TRUNC | RecvFlags::DONTWAIT;
+    let (_, length) = retry_on_intr(|| recv(socket, &mut [0; 1][..], look)).ok()?;
+    let mut bytes = vec![0; length];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let received = retry_on_intr(|| {
+        recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, flags)
+    });
+    bytes.truncate(received.ok()?.bytes);
+    let file = ancillary.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+        _ => None,
+    });
+    Some(match file {
+        Some(file) => content(file),
+        None => Some(bytes),
+    })
+}
+
+/// The content of a memory file; `None` where it is none, or longer than what is kept.
+fn content(file: OwnedFd) -> Option<Vec<u8>> {
+    let status = fstat(&file).ok()?;
+    let in_memory = fstatfs(&file).is_ok_and(|status| u64::try_from(status.f_type) == Ok(TMPFS));
+    let length = usize::try_from(status.st_size).ok().filter(|length| *length <= MAX_BYTES)?;
+    if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile || !in_memory {
+        return None;
+    }
+    let mut bytes = vec![0; length];
+    File::from(file).read_exact_at(&mut bytes, 0).ok()?;
+    Some(bytes)
+}
+
+/// Sends `messages` to the logs of the host, in order; gives a line where one could not be sent. Where there
+/// is no log they are dropped, as syslog(3) and sd_journal_send(3) do.
+pub fn deliver(messages: &[Message]) -> Option<String> {
+    send_to([LOG, JOURNAL], messages)
+}
+
+fn send_to(logs: [&str; 2], messages: &[Message]) -> Option<String> {
+    let [mut log, mut journal] = [None, None];
+    let mut failed: Option<(usize, io::Error)> = None;
+    for message in messages {
+        let (socket, path) = match message.to {
+            Log::Syslog => (&mut log, logs[0]),
+            Log::Journal => (&mut journal, logs[1]),
+        };
+        let socket = socket.get_or_insert_with(|| connect(path));
+        let Some(socket) = socket else { continue };
+        if let Err(error) = send(socket, message) {
+            failed = Some((failed.map_or(0, |failed| failed.0) + 1, error));
+        }
+    }
+    failed.map(|(count, error)| {
+        format!(
+            "{count} of {} messages to the system log could not be sent: {error}",
+            messages.len()
+        )
+    })
+}
+
+fn connect(path: &str) -> Option<UnixDatagram> {
+    let socket = UnixDatagram::unbound().ok()?;
+    // A log that does not read must not hold up who has committed.
+    socket.set_write_timeout(Some(PATIENCE)).ok()?;
+    socket.connect(path).ok()?;
+    Some(socket)
+}
+
+fn send(socket: &UnixDatagram, message: &Message) -> io::Result<()> {
+    let bytes = &message.bytes.0;
+    match socket.send(bytes) {
+        Err(error)
+            if message.to == Log::Journal
+                && matches!(error.raw_os_error(), Some(libc::EMSGSIZE | libc::ENOBUFS)) =>
+        {
+            send_file(socket, bytes)
+        }
+        sent => sent.map(drop),
+    }
+}
+
+/// Sends an entry of the journal as a sealed memory file. Source: "Native Journal Protocol" of systemd.
+fn send_file(socket: &UnixDatagram, bytes: &[u8]) -> io::Result<()> {
+    let file = memfd_create("txos-journal", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    let mut file = File::from(file);
+    file.write_all(bytes)?;
+    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE | SealFlags::SEAL;
+    fcntl_add_seals(&file, seals)?;
+    let fds = [std::os::fd::AsFd::as_fd(&file)];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    ancillary.push(SendAncillaryMessage::ScmRights(&fds));
+    let nothing = [IoSlice::new(&[])];
+    sendmsg(socket, &nothing, &mut ancillary, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+impl fmt::Display for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        /// Longest line.
+        const LONGEST: usize = 1000;
+        let bytes = &self.bytes.0;
+        let (before, text) = match self.to {
+            Log::Syslog => ("", &bytes[..]),
+            Log::Journal => {
+                let mut lines = bytes.split(|byte| *byte == b'\n');
+                let text = lines.find_map(|line| line.strip_prefix(b"MESSAGE="));
+                ("journal: ", text.unwrap_or(bytes))
+            }
+        };
+        write!(f, "{before}{}", printable(&text[..text.len().min(LONGEST)]))
+    }
 }
 
 #[cfg(test)]
@@ -98,24 +293,65 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
     use super::*;
 
+    fn texts(messages: &[Message]) -> Vec<String> {
+        messages.iter().map(ToString::to_string).collect()
+    }
+
     #[test]
     fn messages_come_back_in_order_and_are_sent_in_order() {
         let dir = tempfile::tempdir().unwrap();
         let inside = dir.path().join("inside");
-        let taken = Messages::take(UnixDatagram::bind(&inside).unwrap().into()).unwrap();
+        let mut taken = Messages::new().unwrap();
+        taken.take(UnixDatagram::bind(&inside).unwrap().into(), Log::Syslog).unwrap();
         let member = UnixDatagram::unbound().unwrap();
         for number in 0..300 {
+            // An empty one says nothing, and ends nothing.
+            member.send_to(b"", &inside).unwrap();
             member.send_to(format!("<13>m{number}").as_bytes(), &inside).unwrap();
         }
         let messages = taken.finish();
         assert_eq!(messages.len(), 300);
-        assert!(messages.iter().enumerate().all(|(n, text)| *text == format!("<13>m{n}")));
+        assert!(texts(&messages).iter().enumerate().all(|(n, text)| *text == format!("<13>m{n}")));
         let outside = dir.path().join("outside");
         let host = UnixDatagram::bind(&outside).unwrap();
-        assert_eq!(send_to(outside.to_str().unwrap(), &messages[..5]), 5);
+        assert_eq!(send_to([outside.to_str().unwrap(), ""], &messages[..5]), None);
         let mut space = [0; 64];
         let length = host.recv(&mut space).unwrap();
         assert_eq!(&space[..length], b"<13>m0");
-        assert_eq!(send_to("/nonexistent/log", &messages), 0);
+        // Without a log they are dropped.
+        assert_eq!(send_to(["/nonexistent/log"; 2], &messages), None);
+        // A log that has gone meanwhile is told.
+        let first = connect(outside.to_str().unwrap()).unwrap();
+        drop(host);
+        assert!(send(&first, &messages[0]).is_err());
+    }
+
+    #[test]
+    fn an_entry_of_the_journal_keeps_its_bytes_however_long_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let [inside, outside] = ["inside", "outside"].map(|name| dir.path().join(name));
+        let host: OwnedFd = UnixDatagram::bind(&outside).unwrap().into();
+        let mut taken = Messages::new().unwrap();
+        taken.take(UnixDatagram::bind(&inside).unwrap().into(), Log::Journal).unwrap();
+        let member = UnixDatagram::unbound().unwrap();
+        member.connect(&inside).unwrap();
+        let short = b"PRIORITY=6\nMESSAGE=text\nBLOB\n\x03\0\0\0\0\0\0\0\xff\x00\n\n";
+        let long = [b"MESSAGE=long\nX=".to_vec(), vec![b'x'; 4 << 20]].concat();
+        member.send(short).unwrap();
+        send_file(&member, &long).unwrap();
+        let messages = taken.finish();
+        assert_eq!(texts(&messages), ["journal: text", "journal: long"]);
+        let text = serde_json::to_string(&messages).unwrap();
+        assert_eq!(serde_json::from_str::<Vec<Message>>(&text).unwrap(), messages);
+        assert_eq!(send_to(["", outside.to_str().unwrap()], &messages), None);
+        assert_eq!(receive(&host), Some(Some(short.to_vec())));
+        assert!(receive(&host) == Some(Some(long)), "the long one is another");
+    }
+
+    #[test]
+    fn a_descriptor_that_is_no_file_in_memory_is_not_read() {
+        let (reader, _writer) = rustix::pipe::pipe().unwrap();
+        assert_eq!(content(reader), None);
+        assert_eq!(content(File::open("/proc/self/maps").unwrap().into()), None);
     }
 }

@@ -38,6 +38,8 @@ pub enum FromView {
     Listener,
     /// The socket of the view's system log (with its descriptor): take the messages.
     Log,
+    /// The socket of the view's journal (with its descriptor): take the messages.
+    Journal,
     /// The device of a file system of one file (with its descriptor): serve the log on it.
     ExemptLog {
         /// Which of [`ViewSpec::logs`](crate::ViewSpec::logs).

@@ -25,6 +25,8 @@ pub enum Class {
     Watching,
     /// Input put into somebody's terminal.
     Terminal,
+    /// Processes outside, by descriptor.
+    Process,
 }
 
 impl Class {
@@ -45,6 +47,10 @@ impl Class {
             Class::Keyring => "kernel keyrings are outside the transaction",
             Class::Watching => "it reaches processes and files outside the transaction",
             Class::Terminal => "it types into a terminal outside the transaction",
+            Class::Process => {
+                "a descriptor of a process outside would lead out of the view; a signal by kill(2) reaches \
+                 it at the commit"
+            }
         }
     }
 
@@ -66,9 +72,16 @@ impl Class {
         }
     }
 
-    /// The flag that would let it through.
+    /// Whether there is a flag that lets it through: inside, a process outside has no number that a
+    /// descriptor could be made of.
+    pub fn has_flag(self) -> bool {
+        self != Class::Process
+    }
+
+    /// The flag that would let it through; empty where none does.
     pub fn flag(self) -> &'static str {
         match self {
+            Class::Process => "",
             Class::Network => "--allow net",
             _ => "--on-unsupported allow",
         }

@@ -44,6 +44,8 @@ pub enum Ask {
     Lock,
     /// Keep it for the commit when it signals a process outside, else let it go on.
     Signal,
+    /// Refuse it when it names a process outside, else let it go on.
+    Outsider,
     /// Answer it without the attribute that the policy hides, if that matters; else let it go on.
     Hide,
 }
@@ -182,8 +184,8 @@ const MSYNC: &[Case] = &[
     case(&[Test::Bits(2, libc::MS_SYNC as u32)], DONE),
 ];
 
-/// kill(2): groups, and every process, are of members alone; a number below 2 is none of an outsider's
-/// either (process 1 is the view's init).
+/// kill(2) and its kind: groups, and every process, are of members alone; a number below 2 is none of an
+/// outsider's either (process 1 is the view's init).
 const KILL: &[Case] = &[
     case(&[Test::Bits(0, 1 << 31)], Action::Allow),
     case(&[Test::AtLeast(0, 2)], Action::Ask(Ask::Signal)),
@@ -225,9 +227,14 @@ pub const RULES: &[Rule] = &[
     always!("sendmsg", Action::Ask(Ask::Contact)),
     always!("sendmmsg", Action::Ask(Ask::Contact)),
     always!("flock", LOCK),
-    // To a process outside it waits for the commit. (Its kind for threads and with values is for
-    // members: outsiders have no number there.)
+    // To a process outside they wait for the commit. (By descriptor members alone can be meant: there is
+    // none of anybody else.)
     rule("kill", KILL),
+    rule("tgkill", KILL),
+    rule("tkill", KILL),
+    rule("rt_sigqueueinfo", KILL),
+    rule("rt_tgsigqueueinfo", KILL),
+    rule("pidfd_open", &[case(&[Test::AtLeast(0, 2)], Action::Ask(Ask::Outsider))]),
     rule("socket", SOCKET),
     rule("socketpair", SOCKET),
     rule("msync", MSYNC),

@@ -24,7 +24,8 @@ mod target;
 pub use gateway::{Gateway, Tapes};
 pub use locks::{Locks, OnWait};
 pub use report::{Contact, EffectsReport, Notice, Refusal};
-pub use signals::{Numbers, Signals};
+pub use signals::{Numbers, Signals, Waiting};
+pub(crate) use target::printable;
 
 use crate::filter::class::Class;
 use crate::filter::rules::{Action, Ask, rule_of};
@@ -224,7 +225,17 @@ impl Shared {
         let name = rule.map_or("unknown", |rule| rule.call);
         match under_policy(action, &self.policy) {
             Action::Ask(Ask::Contact) => self.contact(request, name, &target),
-            Action::Ask(Ask::Signal) => request.answer(self.signal(&call, &target)),
+            Action::Ask(Ask::Signal) => request.answer(self.signal(name, &call, &target)),
+            Action::Ask(Ask::Outsider) => {
+                let number = call.args[0] as u32;
+                match self.names_outsider(number, &target) {
+                    true => {
+                        let detail = format!("process {number}");
+                        self.refuse(request, Class::Process, name, detail, &target);
+                    }
+                    false => request.answer(Answer::Proceed),
+                }
+            }
             Action::Ask(Ask::Lock) => self.lock(request, name, &target),
             Action::Ask(Ask::Hide) => {
                 let hidden = self.policy.hidden_attribute.as_deref().unwrap_or_default();
@@ -310,7 +321,10 @@ impl Shared {
             count: 1,
             first: target.comm(),
         };
-        let policy = self.policy.on_unsupported;
+        let policy = match (self.policy.on_unsupported, class.has_flag()) {
+            (OnUnsupported::Allow, false) => OnUnsupported::Error,
+            (policy, _) => policy,
+        };
         let kind = if policy == OnUnsupported::Allow { Kind::Allowed } else { Kind::Refused };
         let first = lock(&self.collected).call(kind, refusal.clone());
         if let Some(first) = first {

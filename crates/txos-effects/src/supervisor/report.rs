@@ -19,7 +19,7 @@ pub struct Refusal {
     pub detail: String,
     /// Why a transaction does not make it.
     pub class: Class,
-    /// The flag of `txos run` that would let it through.
+    /// The flag of `txos run` that would let it through; empty where none does.
     pub flag: String,
     /// How often it was made.
     pub count: u64,
@@ -85,6 +85,16 @@ pub enum Notice {
     Trouble(String),
 }
 
+impl Refusal {
+    /// The end of a line: what lets it through, if anything does.
+    fn remedy(&self) -> String {
+        match self.flag.is_empty() {
+            true => String::new(),
+            false => format!("; {} lets it through", self.flag),
+        }
+    }
+}
+
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}({})", self.call, self.detail)?;
@@ -99,13 +109,13 @@ impl fmt::Display for Notice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Notice::Refused(what) => {
-                write!(f, "refused {what}: {}; {} lets it through", what.class.why(), what.flag)
+                write!(f, "refused {what}: {}{}", what.class.why(), what.remedy())
             }
             Notice::Aborting(what) => write!(
                 f,
-                "aborting: {what} cannot be part of a transaction: {}; {} lets it through",
+                "aborting: {what} cannot be part of a transaction: {}{}",
                 what.class.why(),
-                what.flag
+                what.remedy()
             ),
             Notice::Allowed(what) => {
                 write!(
@@ -124,12 +134,11 @@ impl EffectsReport {
     /// `ECONNREFUSED`, or were let through by `--allow PATH`. Looks at the stable tree, so it must be
     /// called outside the view.
     pub fn host_sockets(&self) -> impl Iterator<Item = &Contact> {
-        self.local.iter().filter(|contact| contact.address != crate::syslog::LOG).filter(
-            |contact| {
-                std::fs::metadata(&contact.address)
-                    .is_ok_and(|status| status.file_type().is_socket())
-            },
-        )
+        use crate::syslog::{JOURNAL, JOURNAL_LOG, LOG};
+        let own = |contact: &&Contact| [LOG, JOURNAL, JOURNAL_LOG].contains(&&*contact.address);
+        self.local.iter().filter(move |contact| !own(contact)).filter(|contact| {
+            std::fs::metadata(&contact.address).is_ok_and(|status| status.file_type().is_socket())
+        })
     }
 
     /// Whether nothing outside was asked for.

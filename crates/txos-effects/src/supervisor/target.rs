@@ -190,7 +190,7 @@ pub(super) fn peer_of(bytes: &[u8]) -> Peer {
 }
 
 /// Bytes of a member as text that a terminal can be shown: no control characters.
-pub(super) fn printable(bytes: &[u8]) -> String {
+pub(crate) fn printable(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes)
         .trim_end()
         .chars()

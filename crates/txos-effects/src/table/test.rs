@@ -22,7 +22,7 @@ fn agrees(fate: Fate, action: Action, asked: bool) -> bool {
             _ => fate == Fate::Refused || (fate == Fate::Absent && !asked),
         },
         Action::Ask(Ask::Clock) => fate == Fate::Refused,
-        Action::Ask(Ask::Contact | Ask::Lock | Ask::Signal | Ask::Hide) => {
+        Action::Ask(Ask::Contact | Ask::Lock | Ask::Signal | Ask::Outsider | Ask::Hide) => {
             !matches!(fate, Fate::Refused | Fate::Absent)
         }
         Action::Errno(0) => fate == Fate::Deferred,
@@ -172,6 +172,7 @@ const WITNESSES: &[(&str, &str)] = &[
     ("--live PATH", "stores_into_live_files_are_outside_at_once"),
     ("/dev/log", "log_messages_are_sent_by_a_commit_and_dropped_by_an_abort"),
     ("/proc/sys, /sys and their kind for writing", "the_machines_settings_are_read_only"),
+    ("/run/systemd/journal/socket", "journal_entries_are_sent_by_a_commit_and_dropped_by_an_abort"),
     ("O_SYNC, O_DSYNC", "synchronous_writes_do_not_wait_and_are_committed"),
     ("RENAME_WHITEOUT", "a_whiteout_cannot_be_made_by_hand"),
     ("SECCOMP_FILTER_FLAG_NEW_LISTENER", "a_member_can_install_filters_but_no_second_listener"),
@@ -187,7 +188,9 @@ const WITNESSES: &[(&str, &str)] = &[
     ),
     ("a path below --live or --allow", "live_paths_are_not_rolled_back_and_are_reported"),
     ("a process outside", "signals_to_outsiders_are_sent_by_a_commit"),
-    ("a thread or pidfd of a process outside", "threads_of_outsiders_cannot_be_signalled"),
+    ("a thread of a process outside", "signals_with_a_value_and_to_threads_are_sent_by_a_commit"),
+    ("a descriptor of a process outside", "a_descriptor_of_an_outsider_is_refused_by_name"),
+    ("the number of a process outside", "a_descriptor_of_an_outsider_is_refused_by_name"),
     ("an address outside loopback", "a_client_of_the_network_names_call_and_flag"),
     ("connect to what --allow net:HOST", "a_host_that_is_allowed_by_name_is_reached_and_no_other"),
     ("connect with --net record", "a_retry_sees_the_recorded_answers_and_asks_nobody"),

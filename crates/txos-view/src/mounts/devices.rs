@@ -17,6 +17,10 @@ use rustix::{
 use super::{inside, make_dir, make_file, mount_flags, remount_read_only, tmpfs};
 use crate::{Channel, FromView, Result, ViewError, ViewSpec};
 
+/// Where the host's journal takes entries, and where it takes those of syslog(3).
+const JOURNAL: &str = "/run/systemd/journal/socket";
+const JOURNAL_LOG: &str = "/run/systemd/journal/dev-log";
+
 /// The devices that every program may use and that hold no state of the machine.
 const NODES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
@@ -74,8 +78,15 @@ pub(super) fn mount_devices(
     if !matches!(result, Ok(()) | Err(Errno::NODEV)) {
         result.map_err(|errno| ViewError::mount("mqueue", &queues, errno))?;
     }
-    if !spec.live.iter().any(|path| path == Path::new("/dev/log")) {
-        open_log(&dev, channel)?;
+    if !is_live(spec, Path::new("/dev/log")) {
+        let socket = bind_log(&dev, "log")?;
+        channel.send(&FromView::Log, Some(socket.as_fd()))?;
+        show_log(spec, root, &dev.join("log"), JOURNAL_LOG)?;
+    }
+    if !is_live(spec, Path::new(JOURNAL)) && inside(root, Path::new(JOURNAL)).exists() {
+        let socket = bind_log(&helpers, "journal")?;
+        channel.send(&FromView::Journal, Some(socket.as_fd()))?;
+        show_log(spec, root, &helpers.join("journal"), JOURNAL)?;
     }
     let terminal = match spec.terminal.contains(&true) {
         true => Some(open_terminal(&pts, channel)?),
@@ -86,18 +97,32 @@ pub(super) fn mount_devices(
     Ok(terminal)
 }
 
-/// The system log of the view: a socket whose messages the manager keeps until the commit.
-fn open_log(dev: &Path, channel: &Channel) -> Result<()> {
-    let failed = |errno| ViewError::step("make the view's /dev/log", errno);
-    let place = openat(CWD, dev, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+/// Whether a path of the host is let through.
+fn is_live(spec: &ViewSpec, path: &Path) -> bool {
+    spec.live.iter().any(|live| path.starts_with(live))
+}
+
+/// Shows a log of the view also where the host has one at `path`.
+fn show_log(spec: &ViewSpec, root: &Path, from: &Path, path: &str) -> Result<()> {
+    let at = inside(root, Path::new(path));
+    if is_live(spec, Path::new(path)) || !at.exists() {
+        return Ok(());
+    }
+    mount_bind(from, &at).map_err(|errno| ViewError::mount("the view's log", &at, errno))
+}
+
+/// A log of the view: a socket whose messages the manager keeps until the commit.
+fn bind_log(dir: &Path, name: &str) -> Result<OwnedFd> {
+    let failed = |errno| ViewError::step(format!("make the view's {name} socket"), errno);
+    let place = openat(CWD, dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         .map_err(failed)?;
     let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
         .map_err(failed)?;
     // An address holds 108 bytes only, which the path of a state directory can exceed.
-    let short = format!("/proc/self/fd/{}/log", place.as_raw_fd());
+    let short = format!("/proc/self/fd/{}/{name}", place.as_raw_fd());
     bind(&socket, &SocketAddrUnix::new(short).map_err(failed)?).map_err(failed)?;
-    chmodat(&place, "log", Mode::from_raw_mode(0o666), AtFlags::empty()).map_err(failed)?;
-    channel.send(&FromView::Log, Some(socket.as_fd()))
+    chmodat(&place, name, Mode::from_raw_mode(0o666), AtFlags::empty()).map_err(failed)?;
+    Ok(socket)
 }
 
 /// A pair of terminal ends in the view's own devpts; the master goes to the manager.

@@ -28,12 +28,12 @@ use txos_effects::{
     Policy, ipc,
     streams::Streams,
     supervisor::{EffectsReport, Gateway, Hooks, Locks, Numbers, Signals, Supervisor, Tapes},
-    syslog::Messages,
+    syslog::{Log, Messages},
 };
 use txos_view::{Channel, DeviceGuard, FromView, ToView, ViewSpec};
 
 use super::{
-    Linger,
+    Deferred, Linger,
     beside::Beside,
     cap::Caps,
     limits::{Limits, Watch},
@@ -95,10 +95,8 @@ pub struct Ended {
     pub captured: Option<Captured>,
     /// What it did beside its view.
     pub effects: EffectsReport,
-    /// Objects of communication that it left, to be made after the commit.
-    pub left: Vec<ipc::Object>,
-    /// Signals to processes outside, to be sent after the commit.
-    pub signals: Signals,
+    /// What waits for the commit.
+    pub deferred: Deferred,
 }
 
 /// What one attempt needs.
@@ -141,7 +139,7 @@ struct Running {
     channel: Arc<Channel>,
     capture: Option<Capture>,
     supervisor: Option<Supervisor>,
-    messages: Option<Messages>,
+    messages: Messages,
     left: ipc::Left,
     signals: Signals,
     numbers: Option<Sender<Option<u32>>>,
@@ -168,7 +166,8 @@ impl Attempt<'_> {
         let _ = running.child.kill();
         let reaped = running.child.wait();
         let mut effects = running.supervisor.take().map(Supervisor::finish).unwrap_or_default();
-        effects.messages = running.messages.take().map(Messages::finish).unwrap_or_default();
+        let messages = running.messages.finish();
+        effects.messages = messages.iter().map(ToString::to_string).collect();
         let left = std::mem::take(&mut running.left);
         effects.left = left.gone;
         self.beside.detach();
@@ -176,7 +175,8 @@ impl Attempt<'_> {
         let cause = watched?;
         reaped.context("cannot wait for the view to end")?;
         let captured = captured.transpose()?;
-        Ok(Ended { cause, captured, effects, left: left.objects, signals: running.signals })
+        let deferred = Deferred { objects: left.objects, signals: running.signals, messages };
+        Ok(Ended { cause, captured, effects, deferred })
     }
 
     fn start(&mut self) -> Result<Running> {
@@ -219,7 +219,7 @@ impl Attempt<'_> {
             channel,
             capture: None,
             supervisor: None,
-            messages: None,
+            messages: Messages::new()?,
             left: ipc::Left::default(),
             signals: Signals::default(),
             numbers: None,
@@ -331,7 +331,8 @@ impl Attempt<'_> {
             FromView::Terminal => self.streams.adopt_terminal(fd()?)?,
             FromView::File { number } => self.streams.adopt_file(*number, fd()?),
             FromView::Stdin => self.streams.adopt_stdin(fd()?),
-            FromView::Log => running.messages = Some(Messages::take(fd()?)?),
+            FromView::Log => running.messages.take(fd()?, Log::Syslog)?,
+            FromView::Journal => running.messages.take(fd()?, Log::Journal)?,
             FromView::Left => {
                 running.left = serde_json::from_reader(File::from(fd()?))
                     .context("cannot understand what the processes left")?;

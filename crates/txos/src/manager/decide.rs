@@ -13,10 +13,8 @@ use rustix::termios::isatty;
 use txos_capture::{Captured, ValidateOptions, WHITEOUT_STAND_IN, validate};
 use txos_core::{Conflict, Workset, contention::Written};
 use txos_effects::{
-    ipc,
     services::{ServiceOutcome, read_requests, run_deferred},
     streams::Outcome as StreamsOutcome,
-    syslog,
 };
 use txos_host::Tree;
 use txos_store::{
@@ -28,7 +26,7 @@ use super::{
     Finish, Report,
     answer::Answer,
     attempt::Event,
-    lock_and_recover,
+    kept, lock_and_recover,
     report::{print_changes, summary},
     transaction::{Next, Transaction},
 };
@@ -109,13 +107,7 @@ impl Transaction {
             format!("a commit makes the service request: {}", words.trim_end())
         });
         self.report.notes.extend(requests);
-        if self.options.finish == Finish::Keep
-            || (self.options.finish == Finish::Review && !on_terminal())
-        {
-            // Only a commit at once does the rest, which is noted where it is kept.
-            return Ok(());
-        }
-        let objects = self.left.iter().map(|object| format!("a commit makes {object}"));
+        let objects = self.deferred.objects.iter().map(|object| format!("a commit makes {object}"));
         self.report.notes.extend(objects);
         let signals = self.report.effects.signals.iter();
         let signals = signals.map(|signal| format!("a commit sends {signal}")).collect::<Vec<_>>();
@@ -132,11 +124,7 @@ impl Transaction {
     }
 
     fn commit(&mut self, delta: Delta, captured: &Captured) -> Result<Next> {
-        if let Some(object) = ipc::in_the_way(&self.left).first() {
-            let reason = format!(
-                "{object}: one is there outside, which the transaction did not see; remove it \
-                 (ipcrm(1)), or have the command remove its own"
-            );
+        if let Some(reason) = self.deferred.in_the_way() {
             return Ok(Next::End(self.abort(Exit::Failure, reason)));
         }
         let requests = self.dir().path().join("requests");
@@ -318,16 +306,12 @@ impl Transaction {
         if let Some(reason) = &committed.unfinished {
             say(format!("committed, but not cleaned up: {reason} (`txos recover` does it)"));
         }
-        syslog::deliver(&self.report.effects.messages);
-        for line in self.signals.send() {
+        for line in self.deferred.release() {
             say(printable(&line));
             self.report.notes.push(line);
         }
-        for line in ipc::publish(&self.left) {
-            say(printable(&line));
-            self.report.notes.push(line);
-        }
-        self.report.effects.published = self.left.iter().map(ToString::to_string).collect();
+        let objects = self.deferred.objects.iter();
+        self.report.effects.published = objects.map(ToString::to_string).collect();
         if !self.report.effects.left.is_empty() {
             let left = printable(&self.report.effects.left.join(", "));
             let line = format!("gone with the transaction, since it cannot be published: {left}");
@@ -345,17 +329,9 @@ impl Transaction {
     fn keep(&mut self, delta: Delta, captured: &Captured) -> Result<Next> {
         self.over(Outcome::Kept, Vec::new());
         let id = self.report.id;
-        for object in &self.left {
-            let line = format!("{object} is not kept: only a commit at once makes it outside");
-            self.report.notes.push(line);
-        }
-        for signal in &self.report.effects.signals {
-            let line = format!("{signal} is not kept: only a commit at once sends it");
-            self.report.notes.push(line);
-        }
         self.report.outcome = "kept".to_owned();
         self.report.text = delta.unified(&self.tree);
-        let report = serde_json::to_vec(&self.report)?;
+        let report = kept::encode(&self.report, &self.deferred)?;
         let (state, dir) = (Rc::clone(&self.state), self.take_dir());
         let prepared = Prepared::stage(&state, dir, delta)?;
         prepared.keep(&captured.workset.encode(), &report)?;

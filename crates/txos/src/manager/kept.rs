@@ -9,11 +9,12 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
+use serde::{Deserialize, Serialize};
 use txos_core::{TxId, Workset};
 use txos_effects::services::{ServiceRequest, read_requests};
 use txos_store::{LogEntry, Outcome, Prepared, StateDir, TxState};
 
-use super::{Report, transaction::now_ms};
+use super::{Deferred, Report, deferred::Record, transaction::now_ms};
 use crate::{
     contention::{self, Ended, Link, Lost, Verdict},
     text::say,
@@ -25,6 +26,31 @@ pub struct Kept<'s> {
     pub prepared: Prepared<'s>,
     /// What it said of itself.
     pub report: Report,
+    /// What waits for its commit, beside the changes.
+    waiting: Record,
+}
+
+/// What is stored of a kept transaction beside what the store itself needs.
+#[derive(Serialize)]
+struct ToStore<'r> {
+    #[serde(flatten)]
+    report: &'r Report,
+    waiting: Record,
+}
+
+/// The same when it is read again. The report is read for itself: it passes over what it does not know.
+#[derive(Deserialize)]
+struct Stored {
+    #[serde(default)]
+    waiting: Record,
+}
+
+/// What is stored of a transaction that is going to be kept.
+///
+/// # Errors
+/// If that cannot be written as text.
+pub fn encode(report: &Report, deferred: &Deferred) -> Result<Vec<u8>> {
+    Ok(serde_json::to_vec(&ToStore { report, waiting: deferred.record() })?)
 }
 
 impl<'s> Kept<'s> {
@@ -34,9 +60,19 @@ impl<'s> Kept<'s> {
     /// If it is not kept, or damaged.
     pub fn open(state: &'s StateDir, id: TxId) -> Result<Kept<'s>> {
         let prepared = state.prepared(id)?;
-        let report = serde_json::from_slice(&state.prepared_report(id)?)
+        let text = state.prepared_report(id)?;
+        let stored = |text| -> Result<(Report, Stored)> {
+            Ok((serde_json::from_slice(text)?, serde_json::from_slice(text)?))
+        };
+        let (report, Stored { waiting }) = stored(&text)
             .with_context(|| format!("cannot understand the report of transaction {id}"))?;
-        Ok(Kept { prepared, report })
+        Ok(Kept { prepared, report, waiting })
+    }
+
+    /// What waits for its commit, beside the changes: its receivers are looked for now. Gives a line for
+    /// each that can't be found from here.
+    pub fn deferred(&mut self) -> (Deferred, Vec<String>) {
+        Deferred::of(std::mem::take(&mut self.waiting))
     }
 
     /// What it has read.

@@ -23,6 +23,7 @@ mod beside;
 mod cap;
 mod culprit;
 mod decide;
+mod deferred;
 pub mod kept;
 mod limits;
 mod options;
@@ -34,6 +35,7 @@ mod transaction;
 
 pub use beside::{BesideOptions, Towards};
 pub use decide::{tell_services, told, validate_workset};
+pub use deferred::Deferred;
 pub use limits::Limits;
 pub use options::{Finish, Linger, Options};
 pub use report::{Report, ReportFile, painted, print_conflicts, summary};

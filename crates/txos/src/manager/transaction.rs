@@ -7,16 +7,15 @@ use std::{
 use anyhow::{Context, Result};
 use txos_core::{Conflict, Facet, Stamp};
 use txos_effects::{
-    ipc::Object,
     streams::{Inherited, Outcome as StreamsOutcome, Outer, Streams, StreamsSpec},
-    supervisor::{Locks, Signals, Tapes},
+    supervisor::{Locks, Tapes},
 };
 use txos_host::Tree;
 use txos_store::{LogEntry, Loss, Outcome, StateDir, StoreError, TxDir};
 use txos_view::Credentials;
 
 use super::{
-    Finish, Options, Report,
+    Deferred, Finish, Options, Report,
     attempt::{self, Attempt, Cause, Event},
     beside::Beside,
     culprit, recover_if_free,
@@ -63,10 +62,8 @@ pub(super) struct Transaction {
     pub(super) began: Instant,
     /// The locks that members took, held outside until the transaction has ended.
     locks: Locks,
-    /// Objects of communication that the last attempt left.
-    pub(super) left: Vec<Object>,
-    /// Signals to processes outside, to be sent after the commit.
-    pub(super) signals: Signals,
+    /// What of the last attempt waits for the commit.
+    pub(super) deferred: Deferred,
     /// What came over the network (`--net record`).
     tapes: Tapes,
     /// Everybody else.
@@ -148,8 +145,7 @@ impl Transaction {
             locks: Locks::telling(link.on_wait()),
             link,
             tapes: Tapes::default(),
-            left: Vec::new(),
-            signals: Signals::default(),
+            deferred: Deferred::default(),
             options,
             state: Rc::new(state),
             dir: Some(dir),
@@ -348,8 +344,7 @@ impl Transaction {
             self.report.captured(captured);
         }
         self.report.effects = ended.effects;
-        self.left = ended.left;
-        self.signals = ended.signals;
+        self.deferred = ended.deferred;
         if let Some(lost) = self.link.lost() {
             // Whatever it came to by then, its first touches may have failed.
             return Ok(Next::Lost(lost));

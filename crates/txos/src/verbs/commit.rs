@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use txos_core::TxId;
-use txos_effects::{services::run_deferred, syslog};
+use txos_effects::services::run_deferred;
 use txos_store::{NoDomain, Outcome, StoreError};
 
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
         lock_and_recover, print_conflicts, tell_services,
     },
     state,
-    text::say,
+    text::{printable, say},
 };
 
 /// Options of `txos commit`.
@@ -35,6 +35,10 @@ pub fn run(args: Args) -> Result<Exit> {
     drop(lock_and_recover(&state, &command, &|| false)?);
     let mut kept = Kept::open(&state, args.id)?;
     let requests = kept.requests()?;
+    let (deferred, lost) = kept.deferred();
+    if let Some(reason) = deferred.in_the_way() {
+        bail!("transaction {} stays kept: {reason}", args.id);
+    }
     let workset = Arc::new(kept.workset()?);
     let turn = match Turn::wait_for(&state, &kept, Arc::clone(&workset), &command)? {
         Ok(turn) => turn,
@@ -70,7 +74,9 @@ pub fn run(args: Args) -> Result<Exit> {
             for kept in &committed.kept {
                 say(manager::told(kept));
             }
-            syslog::deliver(&kept.report.effects.messages);
+            for line in lost.into_iter().chain(deferred.release()) {
+                say(printable(&line));
+            }
             tell_services(&run_deferred(&requests));
             say(format!(
                 "transaction {} is committed: {}",

@@ -75,6 +75,12 @@ const PEER: &[Case] = &[
          abort.",
     ),
     when(
+        "/run/systemd/journal/socket",
+        Deferred,
+        "Entries of the journal are kept the same way, also those that come as a memory file. (The \
+         journal names txos as their sender.)",
+    ),
+    when(
         "a local socket of an outsider",
         Flag,
         "ECONNREFUSED inside, and the report names it; --allow PATH lets it through. Abstract \

@@ -8,6 +8,12 @@ const NAMESPACES: &str = "A new namespace would leave or change the view: 134.";
 const UNSHARE: &[Case] =
     &[by("CLONE_NEWNS and the other namespaces", &[(0, 0x0002_0000)], Refused, NAMESPACES)];
 
+const PIDFD: &[Case] = &[when(
+    "the number of a process outside",
+    Refused,
+    "134 and a line: its descriptor would lead out of the view. Signals reach it by kill(2).",
+)];
+
 pub(super) const ROWS: &[Entry] = &[
     cases(
         &["clone"],
@@ -39,9 +45,15 @@ pub(super) const ROWS: &[Entry] = &[
         "Ends the caller. The command's status decides: 0 commits, anything else aborts.",
     ),
     plain(
-        &["wait4", "waitid", "pidfd_open"],
+        &["wait4", "waitid"],
         ProcessPrivate,
-        "About members alone; outsiders have no pid in the view (ECHILD, ESRCH).",
+        "About members alone; outsiders have no pid in the view (ECHILD).",
+    ),
+    cases(
+        &["pidfd_open"],
+        ProcessPrivate,
+        "Of members alone; gone with them, at commit and at abort.",
+        PIDFD,
     ),
     cases(
         &["unshare"],

@@ -11,11 +11,18 @@ const OUTSIDER: &[Case] = &[when(
      nor do numbers once those of the view may have begun anew. (kill -1 and groups: members alone.)",
 )];
 
-const MEMBERS_ALONE: &[Case] = &[when(
-    "a thread or pidfd of a process outside",
+const TO_THREAD: &[Case] = &[when(
+    "a thread of a process outside",
+    Deferred,
+    "As kill: kept, and sent in order after the commit to that thread alone, with the value that it \
+     carries; dropped by an abort. (Before Linux 6.9 a thread cannot be held: 134.)",
+)];
+
+const BY_DESCRIPTOR: &[Case] = &[when(
+    "a descriptor of a process outside",
     Refused,
-    "ESRCH: outsiders' threads have no number in the view, at any stage; a pidfd that was passed in is \
-     refused by the kernel (EINVAL). kill(2) reaches them, after the commit.",
+    "No call inside gives one (pidfd_open: 134); the kernel refuses one that was passed in (EINVAL), \
+     because its process is in no pid namespace of the view's.",
 )];
 
 const CLOCK_READ: &[Case] = &[when(
@@ -32,10 +39,22 @@ pub(super) const ROWS: &[Entry] = &[
         OUTSIDER,
     ),
     cases(
-        &["tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_send_signal"],
+        &["rt_sigqueueinfo"],
         ProcessPrivate,
         "To members: at once. They end with the transaction, at commit and at abort.",
-        MEMBERS_ALONE,
+        OUTSIDER,
+    ),
+    cases(
+        &["tkill", "tgkill", "rt_tgsigqueueinfo"],
+        ProcessPrivate,
+        "To members: at once. They end with the transaction, at commit and at abort.",
+        TO_THREAD,
+    ),
+    cases(
+        &["pidfd_send_signal"],
+        ProcessPrivate,
+        "To members: at once. They end with the transaction, at commit and at abort.",
+        BY_DESCRIPTOR,
     ),
     plain(
         &[
