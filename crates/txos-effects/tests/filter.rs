@@ -381,6 +381,40 @@ fn a_hook_that_fails_refuses_its_call_and_no_other() {
 }
 
 #[test]
+fn calls_are_answered_at_once_by_as_many_threads_as_there_may_be() {
+    // Each hook waits for the others: so all are called at the same time, or none returns.
+    for (most, together) in [(3, 3), (1, 1)] {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let member = thread::spawn(move || {
+            set_no_new_privs(true).unwrap();
+            send_fd(&theirs, Filter::new(&Policy::default()).install().unwrap()).unwrap();
+            let calls = [libc::SYS_acct, libc::SYS_reboot, libc::SYS_swapoff];
+            let threads = calls.map(|nr| thread::spawn(move || call(nr, [0; 6])));
+            threads.map(|thread| thread.join().unwrap())
+        });
+        let met = Arc::new((Mutex::new([0, 0]), std::sync::Condvar::new()));
+        let inside = Arc::clone(&met);
+        let notice = move |_: &Notice| {
+            let (count, changed) = &*inside;
+            let mut count = count.lock().unwrap();
+            count[0] += 1;
+            count[1] = count[0].max(count[1]);
+            changed.notify_all();
+            let limit = std::time::Duration::from_secs(if most == 1 { 1 } else { 60 });
+            let wait = |count: &mut [i32; 2]| count[1] < 3;
+            count = changed.wait_timeout_while(count, limit, wait).unwrap().0;
+            count[0] -= 1;
+        };
+        let hooks = Hooks { notice: Box::new(notice), ..quiet() };
+        let listener = recv_fd(&ours).unwrap();
+        let supervisor = Supervisor::start(listener, Policy::default(), hooks, most).unwrap();
+        assert_eq!(member.join().unwrap(), [REFUSED; 3]);
+        supervisor.finish();
+        assert_eq!(met.0.lock().unwrap()[1], together, "{most} threads");
+    }
+}
+
+#[test]
 fn a_second_listener_is_named_as_a_transaction_inside_another() {
     let seen = under(Policy::default(), || {
         Filter::new(&Policy::default()).install().unwrap_err().to_string()

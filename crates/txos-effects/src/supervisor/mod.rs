@@ -37,6 +37,8 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use std::fmt;
+use std::io;
+use std::num::NonZero;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -45,6 +47,9 @@ use target::{Peer, Target};
 
 /// `ADJ_OFFSET_SS_READ`: the one mode of adjtimex(2) besides 0 that changes nothing.
 const ADJ_OFFSET_SS_READ: u32 = 0xa001;
+
+/// So many threads answer at once at the most.
+const MAX_THREADS: usize = 32;
 
 /// Threads that may answer later at a time; a call that comes then gets `ENOLCK`.
 const MAX_WAITERS: usize = 64;
@@ -79,7 +84,6 @@ impl fmt::Debug for Hooks {
 #[derive(Debug)]
 pub struct Supervisor {
     shared: Arc<Shared>,
-    threads: Vec<JoinHandle<()>>,
     sync_wake_up: bool,
 }
 
@@ -91,6 +95,11 @@ struct Shared {
     hooks: Hooks,
     /// Held by the thread whose turn it is to wait.
     turn: Mutex<()>,
+    /// So many threads there may be.
+    most: usize,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Threads that wait for a call, or for their turn to.
+    idle: AtomicUsize,
     collected: Mutex<Collector>,
     members: network::Members,
     /// The greatest process number that the view is known to have used.
@@ -100,7 +109,8 @@ struct Shared {
 }
 
 impl Supervisor {
-    /// Starts `threads` threads (at least one) that answer on `listener`.
+    /// Starts to answer on `listener`, by one thread, and by up to `most` (at least one) while there are
+    /// more calls than threads that wait for one.
     ///
     /// `policy` must be the one that the child built its filter from.
     ///
@@ -111,26 +121,34 @@ impl Supervisor {
         listener: OwnedFd,
         policy: Policy,
         hooks: Hooks,
-        threads: usize,
+        most: usize,
     ) -> Result<Supervisor, Error> {
         let stop = eventfd(0, EventfdFlags::CLOEXEC)
             .map_err(Error::system("make the supervisor's stop event"))?;
         let sync_wake_up = sys::notif_sync_wake_up(listener.as_fd());
         let (turn, collected) = (Mutex::default(), Mutex::default());
-        let (members, used, waiters) = Default::default();
-        let shared =
-            Shared { listener, stop, policy, hooks, turn, collected, members, used, waiters };
-        let shared = Arc::new(shared);
-        let mut supervisor = Supervisor { shared, threads: Vec::new(), sync_wake_up };
-        for _ in 0..threads.max(1) {
-            let shared = Arc::clone(&supervisor.shared);
-            let thread = thread::Builder::new()
-                .name("txos-supervisor".to_owned())
-                .spawn(move || shared.answer_all())
-                .map_err(Error::system("start a supervisor thread"))?;
-            supervisor.threads.push(thread);
-        }
-        Ok(supervisor)
+        let (members, used, waiters, threads, idle) = Default::default();
+        let shared = Arc::new(Shared {
+            listener,
+            stop,
+            policy,
+            hooks,
+            turn,
+            most: most.max(1),
+            threads,
+            idle,
+            collected,
+            members,
+            used,
+            waiters,
+        });
+        shared.add_thread().map_err(Error::system("start a supervisor thread"))?;
+        Ok(Supervisor { shared, sync_wake_up })
+    }
+
+    /// One for each processor, and not more than a few: what [`Supervisor::start`] takes.
+    pub fn a_thread_a_processor() -> usize {
+        thread::available_parallelism().map_or(1, NonZero::get).min(MAX_THREADS)
     }
 
     /// Whether the kernel hands over between caller and supervisor on one processor (Linux 6.6):
@@ -155,7 +173,9 @@ impl Supervisor {
         // The counter of an event cannot overflow by one write; there is nothing else to fail.
         let _ = rustix::io::write(&self.shared.stop, &1u64.to_ne_bytes());
         self.shared.hooks.gateway.finish();
-        for thread in self.threads.drain(..) {
+        // One that ends may have added another one before.
+        loop {
+            let Some(thread) = lock(&self.shared.threads).pop() else { return };
             if thread.join().is_err() {
                 lock(&self.shared.collected).trouble("a supervisor thread failed");
             }
@@ -175,6 +195,27 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Shared {
+    /// Starts one more thread, if there may be one.
+    fn add_thread(self: &Arc<Self>) -> io::Result<()> {
+        let mut threads = lock(&self.threads);
+        if threads.len() >= self.most {
+            return Ok(());
+        }
+        self.idle.fetch_add(1, Ordering::Relaxed);
+        let shared = Arc::clone(self);
+        let started = thread::Builder::new()
+            .name("txos-supervisor".to_owned())
+            .spawn(move || shared.answer_all());
+        match started {
+            Ok(thread) => threads.push(thread),
+            Err(error) => {
+                self.idle.fetch_sub(1, Ordering::Relaxed);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
     fn answer_all(self: &Arc<Self>) {
         loop {
             let next = {
@@ -182,7 +223,15 @@ impl Shared {
                 self.next()
             };
             match next {
-                Ok(Some(call)) => self.answer_one(call),
+                Ok(Some(call)) => {
+                    if self.idle.fetch_sub(1, Ordering::Relaxed) == 1 {
+                        // Nobody else waits. Where no further thread can be had, the next call waits
+                        // for this one.
+                        let _ = self.add_thread();
+                    }
+                    self.answer_one(call);
+                    self.idle.fetch_add(1, Ordering::Relaxed);
+                }
                 Ok(None) => return,
                 // The caller was killed between the event and our look.
                 Err(Errno::NOENT | Errno::INTR) => {}

@@ -345,7 +345,8 @@ impl Attempt<'_> {
             FromView::Listener => {
                 let hooks = self.hooks(running);
                 let policy = self.policy.clone();
-                running.supervisor = Some(Supervisor::start(fd()?, policy, hooks, 2)?);
+                let threads = Supervisor::a_thread_a_processor();
+                running.supervisor = Some(Supervisor::start(fd()?, policy, hooks, threads)?);
                 // The command's process has its session and terminal before its filter.
                 self.streams.show_terminal()?;
             }
