@@ -2,8 +2,11 @@
 
 use super::Book;
 use super::sys::{Answer, Room, get, put, until_in};
-use super::sys::{close, fd, fork, in_child, name, open, pipe, rest, room, said, wait_for};
+use super::sys::{close, fd, fork, in_child, name, open, pipe, room, said, wait_for};
 use crate::call;
+
+/// Calls in which a child waits for a lock.
+const LOCKS: &[i64] = &[libc::SYS_flock, libc::SYS_fcntl];
 
 fn record(kind: i32, start: i64, length: i64) -> Room {
     let lock = room(&[]);
@@ -175,7 +178,7 @@ fn waits(book: &mut Book, how: &str, file: &str, flags: i32) {
             0
         });
         note(book, &format!("{case} waiter"), get(from, 7));
-        rest(30);
+        until_in(child, LOCKS);
         note(book, &format!("{case} freed"), said(free(mine)));
         wait_for(child);
         note(book, &format!("{case} waiter then"), get(from, 10));
@@ -189,7 +192,7 @@ fn waits(book: &mut Book, how: &str, file: &str, flags: i32) {
         });
         let _ = get(from, 5);
         // A signal that comes before the wait interrupts nothing.
-        until_in(child, &[libc::SYS_flock, libc::SYS_fcntl]);
+        until_in(child, LOCKS);
         let _ = call!(SYS_kill, child, libc::SIGUSR1);
         note(book, &format!("{case} interrupted"), name(wait_for(child)));
         let child = fork(|| {
@@ -197,7 +200,7 @@ fn waits(book: &mut Book, how: &str, file: &str, flags: i32) {
             i32::from(take(open(file, libc::O_RDWR)).is_ok())
         });
         let _ = get(from, 5);
-        rest(30);
+        until_in(child, LOCKS);
         let _ = call!(SYS_kill, child, libc::SIGKILL);
         note(book, &format!("{case} killed"), wait_for(child).to_string());
         let _ = free(mine);

@@ -288,9 +288,9 @@ pub fn rest(milliseconds: i64) {
     );
 }
 
-/// Returns when the child waits in one of the calls, 10 s later at the latest (proc_pid_syscall(5)).
+/// Returns when the child waits in one of the calls, 60 s later at the latest (proc_pid_syscall(5)).
 pub fn until_in(child: i32, calls: &[i64]) {
-    for _ in 0..2000 {
+    for _ in 0..12_000 {
         let now = std::fs::read_to_string(format!("/proc/{child}/syscall")).unwrap_or_default();
         let number = now.split(' ').next().and_then(|number| number.parse().ok());
         if number.is_some_and(|number| calls.contains(&number)) {

@@ -3,8 +3,8 @@
 use super::Book;
 use super::sys::{BAD, open};
 use super::sys::{
-    Room, close, fd, fork, in_child, ints, longs, name, pair, pipe, put, rest, room, said, told,
-    wait_for,
+    Room, close, fd, fork, get, in_child, ints, longs, name, pair, pipe, put, rest, room, said,
+    told, until_in, wait_for,
 };
 use crate::call;
 
@@ -15,6 +15,9 @@ pub(super) fn run(book: &mut Book) {
     event_counters(book);
     futexes(book);
 }
+
+/// Longest wait for another process, in seconds; it comes to that only where something is wrong.
+const LONG: i32 = 60;
 
 /// poll(2) of one descriptor: the count and the events.
 fn polled(at: i32, events: i32, milliseconds: i64) -> String {
@@ -152,13 +155,13 @@ fn epoll(book: &mut Book) {
     // A wait that another process ends.
     let (read, write) = pipe(0);
     let _ = control(epoll, add, read, &interest(readable, 3));
-    let child = fork(|| {
-        rest(20);
-        i32::from(put(write, "z").is_err())
-    });
-    book.note("woken", waited(4, 5000));
+    let (from, to) = pipe(0);
+    let child = fork(|| i32::from(put(to, &waited(4, LONG * 1000)).is_err()));
+    until_in(child, &[libc::SYS_epoll_pwait]);
+    let _ = put(write, "z");
+    book.note("woken", get(from, 100));
     wait_for(child);
-    close(&[read, write, epoll, outer]);
+    close(&[read, write, from, to, epoll, outer]);
 }
 
 fn event_counters(book: &mut Book) {
@@ -192,6 +195,20 @@ fn shared_page() -> u64 {
     call!(SYS_mmap, 0, 4096, protection, flags, -1, 0).unwrap_or(0) as u64
 }
 
+/// How many a wake-up wakes, once the child is in its wait. It is there in the call a little before it
+/// can be woken.
+fn woken_of(child: i32, at: u64) -> String {
+    let wake = 1;
+    until_in(child, &[libc::SYS_futex]);
+    for _ in 0..LONG * 1000 {
+        match call!(SYS_futex, at, wake, 1, 0, 0, 0) {
+            Ok(0) => rest(1),
+            woken => return told(woken),
+        }
+    }
+    "nobody".to_owned()
+}
+
 fn futexes(book: &mut Book) {
     let page = shared_page();
     let (wait, wake) = (0, 1);
@@ -208,18 +225,10 @@ fn futexes(book: &mut Book) {
     note("no mask", said(call!(SYS_futex, page, 9, 0, limit(), 0, 0)));
     note("requeue other value", said(call!(SYS_futex, page, 4, 1, 1, page + 64, 9)));
     let child = fork(|| {
-        let answer = call!(SYS_futex, page, wait, 0, longs(&[5, 0]), 0, 0);
+        let answer = call!(SYS_futex, page, wait, 0, longs(&[LONG.into(), 0]), 0, 0);
         answer.map_or_else(|error| error, |_| 0)
     });
-    let mut woken = 0;
-    for _ in 0..200 {
-        rest(5);
-        woken = call!(SYS_futex, page, wake, 1, 0, 0, 0).unwrap_or(0);
-        if woken > 0 {
-            break;
-        }
-    }
-    note("wake one", woken.to_string());
+    note("wake one", woken_of(child, page));
     note("woken", name(wait_for(child)));
     // On a file of the tree, which two processes map.
     let file = open("futex-file", libc::O_RDWR | libc::O_CREAT);
@@ -229,17 +238,10 @@ fn futexes(book: &mut Book) {
     let mine = map(file);
     let child = fork(|| {
         let theirs = map(open("futex-file", libc::O_RDWR));
-        call!(SYS_futex, theirs, wait, 0, longs(&[5, 0]), 0, 0).map_or_else(|error| error, |_| 0)
+        let answer = call!(SYS_futex, theirs, wait, 0, longs(&[LONG.into(), 0]), 0, 0);
+        answer.map_or_else(|error| error, |_| 0)
     });
-    let mut woken = 0;
-    for _ in 0..200 {
-        rest(5);
-        woken = call!(SYS_futex, mine, wake, 1, 0, 0, 0).unwrap_or(0);
-        if woken > 0 {
-            break;
-        }
-    }
-    note("wake one on a file", woken.to_string());
+    note("wake one on a file", woken_of(child, mine));
     note("woken on a file", name(wait_for(child)));
     close(&[file]);
     let _ = call!(SYS_unlinkat, libc::AT_FDCWD, "futex-file", 0);
