@@ -267,12 +267,6 @@ fn writes_to_what_was_open_before_come_with_the_commit() {
         let line = "{ run -- sh -c 'echo lost >&4; echo x >h; exit 3' 4>&1 >/dev/null; echo $? >code; } | cat >piped";
         shell_around(&txos, line).expect(0);
         assert_eq!((read("code").as_str(), read("piped").as_str()), ("3\n", ""));
-        // What can only be read from a pipe is not there.
-        let out = shell_around(
-            &txos,
-            "run -- sh -c '(cat <&6) 2>/dev/null || echo none' 6< <(echo bytes)",
-        );
-        assert_eq!(out.expect(0).stdout, "none\n");
     });
 }
 

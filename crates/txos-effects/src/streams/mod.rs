@@ -108,7 +108,7 @@ pub struct Streams {
     spec: StreamsSpec,
     stdin: Kind,
     outputs: [Output; 2],
-    others: Vec<others::Other>,
+    others: others::Resolved,
     terminal: Option<OuterTerminal>,
     signals: Option<SizeChanges>,
     record: Arc<Mutex<Record>>,
@@ -135,6 +135,8 @@ struct Attempt {
     control: Arc<Control>,
     outputs: Vec<(String, JoinHandle<io::Result<()>>)>,
     feeder: Option<JoinHandle<u64>>,
+    /// Those of further inputs.
+    feeders: Vec<JoinHandle<u64>>,
     /// The master side of the view's terminal, until it is shown.
     master: Option<OwnedFd>,
     terminal: Option<JoinHandle<()>>,
@@ -149,6 +151,7 @@ impl Attempt {
             control: Arc::new(Control::new()?),
             outputs: Vec::new(),
             feeder: None,
+            feeders: Vec::new(),
             master: None,
             terminal: None,
             stdin_inside: None,
@@ -205,7 +208,7 @@ impl Streams {
         let signals = terminal.is_some().then(size_changes).transpose()?;
         let record = Record::new(spec.spool(), spec.retries);
         let record = Arc::new(Mutex::new(record));
-        let others = Vec::new();
+        let others = others::Resolved::default();
         Ok(Streams { spec, stdin, outputs, others, terminal, signals, record, attempt: None })
     }
 
@@ -217,8 +220,19 @@ impl Streams {
         });
         let shown = matches!(self.stdin, Kind::Terminal(_))
             || self.outputs.iter().any(|output| matches!(output, Output::Terminal));
-        self.others =
-            others::resolve(inherited, outputs, self.spec.output, shown, || self.spec.spool());
+        let input = match &self.stdin {
+            Kind::Bytes(outer) => Some(outer),
+            _ => None,
+        };
+        let standard = others::Standard { input, outputs };
+        let (mode, retries) = (self.spec.output, self.spec.retries);
+        let spool = || self.spec.spool();
+        self.others = others::resolve(inherited, standard, mode, shown, spool, retries);
+    }
+
+    /// What was open before and is not there inside, or not whole: a sentence each.
+    pub fn missing(&self) -> &[String] {
+        &self.others.missing
     }
 
     /// Makes fresh ends for an attempt and starts to carry.
@@ -250,9 +264,16 @@ impl Streams {
         let stdin = self.start_input(attempt, &mut plan)?;
         let [stdout, stderr] = self.start_outputs(attempt, &mut plan)?;
         let standard = [stdout.as_ref(), stderr.as_ref().or(stdout.as_ref())];
-        let ends = others::start(&self.others, standard, &mut plan.others)?;
+        let ends = others::start(&self.others.others, stdin.as_ref(), standard, &mut plan.others)?;
+        for (at, write) in ends.fed {
+            let others::Becomes::Input(input) = &self.others.others[at].becomes else { continue };
+            let (outer, record) = (Arc::clone(&input.outer), Arc::clone(&input.record));
+            let control = Arc::clone(&attempt.control);
+            let feed = move || input::feed(&write, &outer, &record, &control);
+            attempt.feeders.push(spawn("txos-input", feed)?);
+        }
         for (at, read) in ends.carried {
-            let other = &self.others[at];
+            let other = &self.others.others[at];
             let others::Becomes::Pipe(output) = &other.becomes else { continue };
             let sink = match &output.held {
                 Some(spool) => Sink::Held(Arc::clone(spool)),
@@ -342,7 +363,7 @@ impl Streams {
             }
             report.errors.extend(write_out(name, &mut held, outer));
         }
-        for other in &self.others {
+        for other in &self.others.others {
             // What a failed command wrote beside its diagnostics has not happened.
             match other.held() {
                 Some((outer, held)) if outcome == Outcome::Commit => {
@@ -369,11 +390,16 @@ impl Streams {
             report.errors.push("terminal: its thread failed".to_owned());
         }
         let read = attempt.feeder.and_then(|feeder| feeder.join().ok());
+        for feeder in attempt.feeders {
+            if feeder.join().is_err() {
+                report.errors.push("an input's thread failed".to_owned());
+            }
+        }
         if outcome == Outcome::Retry {
             return;
         }
         for (number, inside) in &attempt.files_inside {
-            self.others.iter().for_each(|other| other.settle(*number, inside));
+            self.others.others.iter().for_each(|other| other.settle(*number, inside));
         }
         match (&self.stdin, read, attempt.stdin_inside) {
             (Kind::File(outer, _), _, Some(inside)) => {
@@ -394,7 +420,16 @@ impl Streams {
     }
 
     fn check_replayable(&self) -> Result<(), Error> {
-        let record = lock(&self.record);
+        self.check(&self.record)?;
+        let inputs = self.others.others.iter().filter_map(|other| match &other.becomes {
+            others::Becomes::Input(input) => Some(&input.record),
+            _ => None,
+        });
+        inputs.into_iter().try_for_each(|record| self.check(record))
+    }
+
+    fn check(&self, record: &Mutex<Record>) -> Result<(), Error> {
+        let record = lock(record);
         let cause = match &record.lost {
             Some(cause) => cause.clone(),
             None if !record.keep && record.taken > 0 => "recording was off".to_owned(),

@@ -8,12 +8,17 @@
 //! | a terminal, while the view has one | the view's terminal |
 //! | a file with a name, open for reading, or for both | the same file opened in the view; the outer position is set afterwards to where the command stopped |
 //! | anything else that can be written: a file open for writing alone, a pipe, a connected stream socket, a terminal | a pipe into a store, written out in order and in one go at commit, dropped otherwise; at once with `--output live`, and to a terminal unless output is deferred |
+//! | a pipe that can only be read | a pipe, lent and recorded as standard input is: what the command leaves unread stays outside, and a retry reads the same bytes; the same pipe as standard input where it is that outside |
 //! | `/dev/null` and its like; what `--pass-fd` names | as it is |
-//! | what can only be read and is no file | not there: bytes taken from it could not be given back |
+//! | a pipe of which the writing end is open too: a jobserver's | not there: tokens that are put back come with the commit only, and never after an abort |
+//! | anything else that can only be read, or that is read and written by turns | not there |
+//!
+//! What is not there, or cannot be read, is told ([`Resolved::missing`]).
 //!
 //! Invariant: the numbers stay occupied in the manager for as long as [`Inherited`] lives, so that no
 //! descriptor of its own has one of them, in the manager or in the child that it starts.
 
+use super::input::Record;
 use super::outer::{Kind, same_place};
 use super::plan::{Origin, Other as Planned, StdinFile};
 use super::pump::lock;
@@ -62,6 +67,9 @@ pub(super) enum Becomes {
     Terminal,
     File(Arc<OwnedFd>, StdinFile),
     Pipe(Output),
+    Input(Input),
+    /// The same pipe as standard input.
+    StandardInput,
     /// The same pipe as standard output or error.
     Standard(usize),
     /// The same pipe as another one of the list.
@@ -75,27 +83,67 @@ pub(super) struct Output {
     pub(super) held: Option<Arc<Mutex<Spool>>>,
 }
 
-/// Decides what each becomes. `outputs` are the places of standard output and error, where those
-/// are pipes inside.
+/// An input of its own.
+#[derive(Debug)]
+pub(super) struct Input {
+    pub(super) outer: Arc<OwnedFd>,
+    pub(super) record: Arc<Mutex<Record>>,
+}
+
+/// The places of the standard streams, where those are pipes inside.
+#[derive(Clone, Copy)]
+pub(super) struct Standard<'s> {
+    pub(super) input: Option<&'s Arc<OwnedFd>>,
+    pub(super) outputs: [Option<&'s Arc<OwnedFd>>; 2],
+}
+
+/// What all of them become.
+#[derive(Debug, Default)]
+pub(super) struct Resolved {
+    pub(super) others: Vec<Other>,
+    /// A sentence for each that is not there, or not whole.
+    pub(super) missing: Vec<String>,
+}
+
+/// Decides what each becomes.
 pub(super) fn resolve(
     inherited: Inherited,
-    outputs: [Option<&Arc<OwnedFd>>; 2],
+    streams: Standard<'_>,
     mode: OutputMode,
     terminal: bool,
     spool: impl Fn() -> Spool,
-) -> Vec<Other> {
-    let mut others: Vec<Other> = Vec::new();
+    retries: bool,
+) -> Resolved {
+    let Resolved { mut others, mut missing } = Resolved::default();
+    let outputs = streams.outputs;
+    let fifos = written_fifos(&inherited);
     for (fd, pass) in inherited.0 {
         let number = fd.as_raw_fd();
+        let lack = if pass { None } else { Lack::of(&fd, &fifos) };
+        if let Some(lack) = lack {
+            missing.push(format!(
+                "descriptor {number}, {}; --pass-fd {number} lets it through",
+                lack.told()
+            ));
+        }
         let standard = outputs.iter().position(|o| o.is_some_and(|o| same_place(o, &fd)));
         let earlier = others.iter().position(|other| match &other.becomes {
-            Becomes::Pipe(output) => same_place(&output.outer, &fd),
+            Becomes::Pipe(output) => writable(&fd) && same_place(&output.outer, &fd),
+            Becomes::Input(input) => !writable(&fd) && same_place(&input.outer, &fd),
             _ => false,
         });
+        let is_input = lack.is_none() && is_read_fifo(&fd);
         let becomes = match (standard, earlier) {
             _ if pass => Becomes::AsItIs(fd),
             (Some(at), _) if writable(&fd) => Becomes::Standard(at),
-            (_, Some(at)) if writable(&fd) => Becomes::Other(at),
+            (_, Some(at)) => Becomes::Other(at),
+            _ if is_input && streams.input.is_some_and(|input| same_place(input, &fd)) => {
+                Becomes::StandardInput
+            }
+            _ if is_input => {
+                let record = Arc::new(Mutex::new(Record::new(spool(), retries)));
+                Becomes::Input(Input { outer: Arc::new(fd), record })
+            }
             _ => match Kind::of(Some(fd)) {
                 Kind::Device(fd) => match Arc::try_unwrap(fd) {
                     Ok(fd) => Becomes::AsItIs(fd),
@@ -121,7 +169,66 @@ pub(super) fn resolve(
         };
         others.push(Other { number, becomes });
     }
-    others
+    Resolved { others, missing }
+}
+
+/// Why a descriptor is not there inside, or cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lack {
+    /// A pipe whose other end is open as well.
+    BothEnds,
+    /// Written as a stream, and natively read as well.
+    Unread,
+    /// A socket, an event counter, a watch.
+    NoStream,
+}
+
+impl Lack {
+    fn of(fd: &OwnedFd, fifos: &[(u64, u64)]) -> Option<Lack> {
+        let status = fstat(fd).ok()?;
+        let both = access(fd) == OFlags::RDWR;
+        match FileType::from_raw_mode(status.st_mode) {
+            FileType::Fifo if both => Some(Lack::Unread),
+            FileType::Fifo if !writable(fd) => {
+                fifos.contains(&(status.st_dev, status.st_ino)).then_some(Lack::BothEnds)
+            }
+            FileType::RegularFile | FileType::Directory | FileType::Fifo => None,
+            FileType::CharacterDevice => {
+                let known = matches!(
+                    fd.try_clone().map(|fd| Kind::of(Some(fd))),
+                    Ok(Kind::Device(_) | Kind::Terminal(_))
+                );
+                (!known && !carries_writes(fd)).then_some(Lack::NoStream)
+            }
+            FileType::Socket if carries_writes(fd) => Some(Lack::Unread),
+            _ => Some(Lack::NoStream),
+        }
+    }
+
+    fn told(self) -> &'static str {
+        match self {
+            Lack::BothEnds => {
+                "a pipe whose other end was open too, was not there inside: what is put back into it \
+                 would come with the commit only"
+            }
+            Lack::Unread => "which is read and written, could be written only, for the commit",
+            Lack::NoStream => "which is no file and no stream of bytes, was not there inside",
+        }
+    }
+}
+
+/// The pipes of which an end that can be written is open.
+fn written_fifos(inherited: &Inherited) -> Vec<(u64, u64)> {
+    let place = |(fd, _): &(OwnedFd, bool)| {
+        let status = fstat(fd).ok().filter(|_| writable(fd))?;
+        let is_fifo = FileType::from_raw_mode(status.st_mode) == FileType::Fifo;
+        is_fifo.then_some((status.st_dev, status.st_ino))
+    };
+    inherited.0.iter().filter_map(place).collect()
+}
+
+fn is_read_fifo(fd: &OwnedFd) -> bool {
+    !writable(fd) && fstat(fd).is_ok_and(|s| FileType::from_raw_mode(s.st_mode) == FileType::Fifo)
 }
 
 /// The child's ends of one attempt.
@@ -131,17 +238,21 @@ pub(super) struct Ends {
     pub(super) inherited: Vec<OwnedFd>,
     /// The manager's end of each pipe of its own, with its place in the list.
     pub(super) carried: Vec<(usize, OwnedFd)>,
+    /// The same of those that it feeds.
+    pub(super) fed: Vec<(usize, OwnedFd)>,
 }
 
-/// Makes the ends of an attempt, and plans them. `standard` are the child's standard output and error.
+/// Makes the ends of an attempt, and plans them. `input` and `standard` are the child's standard input,
+/// output and error.
 pub(super) fn start(
     others: &[Other],
+    input: Option<&OwnedFd>,
     standard: [Option<&OwnedFd>; 2],
     plan: &mut Vec<Planned>,
 ) -> Result<Ends, Error> {
     let mut ends = Ends::default();
-    // The writing end that each entry gave, for those that share it.
-    let mut writing: Vec<Option<OwnedFd>> = Vec::new();
+    // The end that each entry gave, for those that share it.
+    let mut given: Vec<Option<OwnedFd>> = Vec::new();
     for (at, other) in others.iter().enumerate() {
         let mut end = None;
         let origin = match &other.becomes {
@@ -151,12 +262,23 @@ pub(super) fn start(
                 end = Some(own(fd)?);
                 None
             }
+            Becomes::StandardInput => {
+                end = input.map(own).transpose()?;
+                None
+            }
+            Becomes::Input(_) => {
+                let (read, write) = pipe()?;
+                rustix::io::ioctl_fionbio(&write, true).map_err(Error::system("make a pipe"))?;
+                ends.fed.push((at, write));
+                end = Some(read);
+                None
+            }
             Becomes::Standard(which) => {
                 end = standard[*which].map(own).transpose()?;
                 None
             }
             Becomes::Other(which) => {
-                end = writing.get(*which).and_then(Option::as_ref).map(own).transpose()?;
+                end = given.get(*which).and_then(Option::as_ref).map(own).transpose()?;
                 None
             }
             Becomes::Pipe(_) => {
@@ -167,7 +289,7 @@ pub(super) fn start(
                 None
             }
         };
-        writing.push(end.as_ref().map(own).transpose()?);
+        given.push(end.as_ref().map(own).transpose()?);
         let origin = match (origin, end) {
             (Some(origin), _) => origin,
             (None, Some(end)) => {

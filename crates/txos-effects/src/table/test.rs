@@ -181,6 +181,7 @@ const WITNESSES: &[(&str, &str)] = &[
     ("a device but null, zero, full", "device_nodes_made_inside_or_lying_in_the_tree"),
     ("a directory that exists outside, without privilege", "a_user_on_a_tree_that_was_there"),
     ("a file that was only read so far", "flags_of_a_file_that_was_only_read_are_refused"),
+    ("a jobserver's pipe, a socket or an event counter", "what_cannot_be_had_is_told"),
     ("a local socket of an outsider", "local_sockets_of_outsiders"),
     (
         "a loopback port where an outsider listens",

@@ -57,6 +57,9 @@ pub struct Report {
     pub live: Vec<String>,
     /// Whether the network was let through, outside the transaction.
     pub network: bool,
+    /// Descriptors that were open before, and were not there inside, or not whole; a sentence each.
+    #[serde(default)]
+    pub descriptors: Vec<String>,
     /// Calls that were refused or let through.
     pub effects: EffectsReport,
     /// Service requests that were made after the commit.
@@ -95,6 +98,7 @@ impl Report {
                 .map(|path| lossy(path.as_os_str()))
                 .collect(),
             network: options.allow_net || options.record || !options.allow_hosts.is_empty(),
+            descriptors: Vec::new(),
             effects: Default::default(),
             services: Vec::new(),
             stream_errors: Vec::new(),

@@ -130,6 +130,7 @@ impl Transaction {
         )?;
         streams.carry(inherited);
         let mut report = Report::new(id, &options);
+        report.descriptors = streams.missing().to_vec();
         report.isolation = beside.isolation();
         Ok(Transaction {
             credentials: state::credentials(),
@@ -389,6 +390,8 @@ impl Transaction {
         self.report.stream_errors.extend(streams.errors);
         if !self.options.quiet || exit == Exit::Failure {
             say(format!("aborted, nothing was changed: {reason}"));
+            // It may be why the command failed.
+            self.report.descriptors.iter().for_each(say);
         }
         self.report.outcome = "aborted".to_owned();
         self.report.reason = reason;

@@ -15,8 +15,7 @@ const WRITE: &[Case] = &[
         Deferred,
         "Files open for reading, or for both, are the view's files. What else can be written (a file, \
          a pipe, a connected stream socket) is a pipe: held, written in order and in one go at commit, \
-         dropped otherwise. Terminals are the view's. What can only be read and is no file is not \
-         there.",
+         dropped otherwise. Terminals are the view's.",
     ),
     when(
         "--exempt-log FILE, --live PATH, --pass-fd N",
@@ -26,12 +25,25 @@ const WRITE: &[Case] = &[
     ),
 ];
 
-const READ: &[Case] = &[when(
-    "standard input",
-    Transactional,
-    "Recorded as it is read: a retry sees the same bytes; at the end the outer position is where \
-     the command stopped, where the input can seek.",
-)];
+const READ: &[Case] = &[
+    when(
+        "standard input",
+        Transactional,
+        "Recorded as it is read: a retry sees the same bytes; at the end the outer position is where \
+         the command stopped, where the input can seek.",
+    ),
+    when(
+        "a pipe that was open before, from descriptor 3 on",
+        Transactional,
+        "As standard input: lent, so that what is left unread stays outside, and recorded for a retry.",
+    ),
+    when(
+        "a jobserver's pipe, a socket or an event counter that was open before",
+        Flag,
+        "Not there (EBADF), and a line; --pass-fd N lets it through. A connected stream socket can be \
+         written.",
+    ),
+];
 
 const IOCTL: &[Case] = &[
     by("TIOCSTI", &[(1, 0x5412)], Refused, "It types into a terminal: 134 at every stage."),
