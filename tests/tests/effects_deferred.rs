@@ -27,9 +27,9 @@ impl Victim {
         let mut command = Command::new("perl");
         command.args(["-MIO::Handle", "-e", script]).arg(&file);
         if txos_tests::who::am_root() {
-            let uid = std::fs::metadata(scratch.inside()).unwrap().uid();
-            std::fs::write(&file, "").unwrap();
-            std::os::unix::fs::chown(&file, Some(uid), Some(uid)).unwrap();
+            let uid = std::fs::metadata(scratch.inside()).expect("a case can be set up").uid();
+            std::fs::write(&file, "").expect("a case can be set up");
+            std::os::unix::fs::chown(&file, Some(uid), Some(uid)).expect("a case can be set up");
             std::os::unix::process::CommandExt::uid(&mut command, uid);
         }
         let victim = Victim(command.spawn().expect("perl"), file);
@@ -215,14 +215,17 @@ impl Journal {
     fn open(scratch: &Scratch) -> Journal {
         let run = scratch.base().join("run");
         let path = run.join("systemd/journal/socket");
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::create_dir_all(path.parent().expect("a case can be set up"))
+            .expect("a case can be set up");
         let open = |path: &Path| {
-            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755))
+                .expect("a case can be set up");
         };
         path.ancestors().skip(1).take_while(|dir| *dir != scratch.base()).for_each(open);
         open(scratch.base());
-        let socket = UnixDatagram::bind(&path).unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).unwrap();
+        let socket = UnixDatagram::bind(&path).expect("a case can be set up");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666))
+            .expect("a case can be set up");
         let setup = format!("mount --bind '{}' /run && exec \"$@\"", run.display());
         let outer = ["unshare", "--mount", "sh", "-c", &setup, "sh"].map(Into::into).to_vec();
         Journal { socket, outer }
@@ -245,7 +248,9 @@ impl Journal {
                 RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
                 _ => None,
             });
-            let length = |file| std::fs::File::from(file).metadata().unwrap().len() as usize;
+            let length = |file| {
+                std::fs::File::from(file).metadata().expect("a case can be set up").len() as usize
+            };
             all.push((file.map_or(got.bytes, length), got.bytes == 0));
         }
     }
@@ -293,5 +298,35 @@ fn a_host_without_a_journal_has_none_inside() {
         if !Path::new("/run/systemd/journal").exists() {
             txos.sh(&[], "test ! -e /run/systemd/journal").expect(0);
         }
+    });
+}
+
+#[test]
+fn what_was_in_a_memory_file_system_mounted_inside_is_told_by_path() {
+    for_both(|scratch, txos| {
+        let json = scratch.base().join("report.json");
+        let mount = "mkdir m && mount -t tmpfs none m || exit 0; : >mounted; ";
+        let options = ["--on-unsupported", "allow", "--json", json.to_str().unwrap()];
+        let lost = scratch.inside().join("m/d/lost").display().to_string();
+        let out = txos.sh(&options, &format!("{mount} mkdir m/d; echo x >m/d/lost; echo y >kept"));
+        out.expect(0);
+        if !scratch.inside().join("mounted").exists() {
+            eprintln!("Skip: this user cannot mount inside");
+            return;
+        }
+        out.says(&["gone with the transaction", &lost, "tmpfs"]);
+        assert!(Report::read(&json).mentions("effects", &lost), "{out}");
+        assert!(scratch.inside().join("kept").exists() && scratch.inside().join("m").is_dir());
+        // What is not there at the end is not lost by the transaction; what is not committed is shown.
+        let clear = |script: &str| {
+            std::fs::remove_dir(scratch.inside().join("m")).unwrap();
+            txos.sh(&options, &format!("{mount} echo x >m/x; {script}"))
+        };
+        assert!(!clear("rm m/x").expect(0).stderr.contains("gone with"));
+        assert!(!clear("umount m").expect(0).stderr.contains("gone with"));
+        let keep = ["--keep", "--on-unsupported", "allow", "--json", json.to_str().unwrap()];
+        let out = txos.sh(&keep, "mkdir n && mount -t tmpfs none n && echo x >n/lost");
+        out.expect(0).says(&["gone with the transaction", "n/lost"]);
+        txos.call(["abort", &id(&json)]).expect(0);
     });
 }

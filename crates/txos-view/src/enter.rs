@@ -15,8 +15,9 @@ use crate::{
 pub type BeforeExec<'a> = dyn FnMut(&Channel) -> std::result::Result<Option<OwnedFd>, String> + 'a;
 
 /// What runs in init when the last process of the view has ended. It may give a file that says what they
-/// left in the view's IPC namespace, which ends with init.
-pub type AtEnd<'a> = dyn FnMut() -> std::result::Result<Option<OwnedFd>, String> + 'a;
+/// left in the view's IPC namespace, which ends with init. It is given what they left in file systems that
+/// they mounted, a sentence each.
+pub type AtEnd<'a> = dyn FnMut(Vec<String>) -> std::result::Result<Option<OwnedFd>, String> + 'a;
 
 /// Makes the view that `spec` describes and runs its command in it.
 ///

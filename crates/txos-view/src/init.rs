@@ -13,7 +13,7 @@ use rustix::{
 
 use crate::{
     AtEnd, BeforeExec, Channel, FromView, Result, ToView, ViewError, ViewSpec, command,
-    handover::Handover, mounts, numbers::Numbers, sys,
+    handover::Handover, mounted::Mounts, mounts, numbers::Numbers, sys,
 };
 
 pub(crate) fn run(
@@ -36,6 +36,7 @@ pub(crate) fn run(
         sys::child_events().map_err(|errno| ViewError::step("watch child processes", errno))?;
     let handover = Handover::new()?;
     let numbers = Numbers::new();
+    let mounts = Mounts::now();
     match sys::fork().map_err(|errno| ViewError::step("fork the command", errno))? {
         sys::Forked::Child => {
             command::execute(spec, channel, terminal, handover.giver(), before_exec)
@@ -48,7 +49,7 @@ pub(crate) fn run(
             // Not before: members that all close it for a moment would else hang it up, which nobody
             // outside would do to a command that runs on.
             drop(terminal);
-            if let Some(left) = at_end().map_err(ViewError::Message)? {
+            if let Some(left) = at_end(mounts.added()).map_err(ViewError::Message)? {
                 channel.send(&FromView::Left, Some(left.as_fd()))?;
             }
             channel.send(&FromView::Ended, None)

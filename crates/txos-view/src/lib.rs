@@ -36,6 +36,7 @@ mod groups;
 mod handover;
 mod init;
 mod layers;
+mod mounted;
 mod mounts;
 mod namespaces;
 mod numbers;

@@ -107,6 +107,10 @@ impl Transaction {
             format!("a commit makes the service request: {}", words.trim_end())
         });
         self.report.notes.extend(requests);
+        let gone = self.report.effects.left.iter();
+        let gone =
+            gone.map(|what| format!("gone with the transaction: {what}")).collect::<Vec<_>>();
+        self.report.notes.extend(gone);
         let objects = self.deferred.objects.iter().map(|object| format!("a commit makes {object}"));
         self.report.notes.extend(objects);
         let signals = self.report.effects.signals.iter();
@@ -314,7 +318,8 @@ impl Transaction {
         self.report.effects.published = objects.map(ToString::to_string).collect();
         if !self.report.effects.left.is_empty() {
             let left = printable(&self.report.effects.left.join(", "));
-            let line = format!("gone with the transaction, since it cannot be published: {left}");
+            let line =
+                format!("gone with the transaction, since it is no part of a commit: {left}");
             say(&line);
             self.report.notes.push(line);
         }

@@ -44,7 +44,7 @@ pub fn run(args: Args) -> Result<Exit> {
     enter.streams.reserve()?;
     let channel = Channel::from_fd(control);
     let mut prepare = |channel: &Channel| prepare(&enter, channel).map_err(|e| format!("{e:#}"));
-    let mut at_end = || left().map_err(|e| format!("{e:#}"));
+    let mut at_end = |mounted| left(mounted).map_err(|e| format!("{e:#}"));
     let status = txos_view::enter(&enter.view, &channel, &mut prepare, &mut at_end);
     Ok(Exit::Command(status))
 }
@@ -61,9 +61,11 @@ fn prepare(enter: &Enter, channel: &Channel) -> Result<Option<OwnedFd>> {
     Ok(Some(Filter::new(&enter.policy).install()?))
 }
 
-/// What the last processes left in the view's IPC namespace, as a file; `None` for nothing.
-fn left() -> Result<Option<OwnedFd>> {
-    let left = ipc::collect().context("look what is left of communication")?;
+/// What the last processes left in the view's IPC namespace and in file systems that they mounted, as a
+/// file; `None` for nothing.
+fn left(mounted: Vec<String>) -> Result<Option<OwnedFd>> {
+    let mut left = ipc::collect().context("look what is left of communication")?;
+    left.gone.extend(mounted);
     if left == ipc::Left::default() {
         return Ok(None);
     }
