@@ -105,6 +105,9 @@ __attribute__((unused)) static void outsider_start(void) {
     close(answer[1]);
     outsider_ask = ask[1];
     outsider_answer = answer[0];
+    // It is asked, and answers, while a transaction runs.
+    CHECK_EQ(tx_exempt_fd(outsider_ask), 0);
+    CHECK_EQ(tx_exempt_fd(outsider_answer), 0);
 }
 
 __attribute__((unused)) static int outsider(const char *command) {

@@ -216,6 +216,7 @@ impl Thread {
         }
         let tries = self.losses.cast_signed();
         self.enter(flags, entry).inspect_err(|_| checkpoint::release())?;
+        checkpoint::signals::watch();
         Ok(tries)
     }
 
@@ -343,6 +344,7 @@ impl Thread {
         if inside.pid != getpid().as_raw_pid() {
             return self.part();
         }
+        self.settle_noted();
         let Some((flags, departure, place)) = self.leave() else { return negative(Errno::INVAL) };
         let rolls_back = flags & TX_NO_USER_ROLLBACK == 0;
         let departure = match departure {
@@ -390,11 +392,28 @@ impl Thread {
         self.lost()
     }
 
+    /// Forgets the signals that members sent: they are not delivered again after a rollback.
+    fn settle_noted(&mut self) {
+        let senders = checkpoint::signals::senders();
+        if senders.is_empty() {
+            return;
+        }
+        let Ok(link) = self.link() else { return };
+        let is_member = |pid: &i32| {
+            let request =
+                Request { group: u64::from(pid.cast_unsigned()), ..Request::plain(Op::IsMember) };
+            link.ask(&request).is_ok_and(|(reply, _)| reply.code == 1)
+        };
+        let members: Vec<i32> = senders.into_iter().filter(is_member).collect();
+        checkpoint::signals::forget(&members);
+    }
+
     /// The end of a child that was forked inside: from here on it is free. The transaction goes on, so what
     /// it has open in the view stays what it is; what was open before is the child's again.
     fn part(&mut self) -> i32 {
         let Some((_, departure, _)) = self.leave() else { return negative(Errno::INVAL) };
         self.losses = 0;
+        checkpoint::signals::unwatch();
         match departure {
             Ok(departure) => {
                 departure.part();
@@ -429,6 +448,7 @@ impl Thread {
             return self.abort_from_within(no_restart);
         }
         let _rights = Rights::all();
+        self.settle_noted();
         let Some((flags, departure, _)) = self.leave() else { return };
         let no_restart = no_restart || flags & TX_NO_AUTO_RETRY != 0;
         self.tell_abort(no_restart);

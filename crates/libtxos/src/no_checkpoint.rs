@@ -23,3 +23,20 @@ pub(crate) fn release() {}
 pub(crate) fn rollback(_value: i32) -> ! {
     std::process::abort()
 }
+
+/// Nothing is noted, since nothing is rolled back.
+pub(crate) mod signals {
+    /// See the module for x86-64.
+    pub(crate) fn watch() {}
+
+    /// See there.
+    pub(crate) fn unwatch() {}
+
+    /// See there.
+    pub(crate) fn senders() -> Vec<i32> {
+        Vec::new()
+    }
+
+    /// See there.
+    pub(crate) fn forget(_members: &[i32]) {}
+}

@@ -13,6 +13,7 @@
 //! End                                ▶ outcome
 //! Abort                              ▶ 0
 //! Status                             ▶ 0, or 1 for a doomed transaction
+//! IsMember process                   ▶ 1, or 0: whether it was born in the transaction
 //! Join     transaction               ▶ mount ids + mount namespace
 //! Guard    address of the gate       ▶ 0 + the program of the filter
 //! Guard    number of its listener, 1 ▶ 0 (the session has taken it)
@@ -29,7 +30,7 @@ mod channel;
 pub use channel::{Socket, pair, receive, send};
 
 /// Compared when a connection is made.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// The process to which a thread sends a signal (tgkill(2)) to learn which session answers for it: none
 /// has such a number, so without a guard the call fails. The second argument is where the name goes, the
@@ -48,7 +49,8 @@ pub struct Request {
     pub flags: u32,
     /// The thread that asks (gettid(2)).
     pub task: i32,
-    /// The group of an ordered transaction; the transaction of a Join; what a Guard hands over.
+    /// The group of an ordered transaction; the transaction of a Join; what a Guard hands over; the process
+    /// of an IsMember.
     pub group: u64,
     /// The place of an ordered transaction in its group; 1 for the second part of a Guard.
     pub sequence: u64,
@@ -76,6 +78,8 @@ pub enum Op {
     Join,
     /// Have the filter's program, and hand its listener over.
     Guard,
+    /// Was a process born in it?
+    IsMember,
 }
 
 /// An answer.
@@ -122,8 +126,8 @@ impl Request {
 
 impl Op {
     fn from_raw(raw: u32) -> Option<Op> {
-        use Op::{Abort, Begin, BeginOrdered, Connect, End, Guard, Hello, Join, Status};
-        [Hello, Connect, Begin, BeginOrdered, End, Abort, Status, Join, Guard]
+        use Op::{Abort, Begin, BeginOrdered, Connect, End, Guard, Hello, IsMember, Join, Status};
+        [Hello, Connect, Begin, BeginOrdered, End, Abort, Status, Join, Guard, IsMember]
             .into_iter()
             .find(|op| *op as u32 == raw)
     }

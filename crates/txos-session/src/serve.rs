@@ -349,6 +349,13 @@ impl Shared {
                 }
             }
             Op::Status => self.status(inside.as_ref()).into(),
+            Op::IsMember => {
+                let process = i32::try_from(request.group).unwrap_or(0);
+                let is = inside.as_ref().map(Inside::control).is_some_and(|control| {
+                    self.tracker.was_born(control.id, process) || control.holds(process)
+                });
+                i32::from(is).into()
+            }
             Op::Connect | Op::Guard => Errno::PROTO.into(),
         }
     }

@@ -36,6 +36,8 @@ struct Known {
     entered: HashMap<i32, (Id, i32)>,
     /// Processes that were born in a transaction.
     born: HashMap<i32, Id>,
+    /// Those of them that have ended.
+    gone: HashMap<i32, Id>,
     /// Threads, with their processes, that were born while another thread of the process was inside. The
     /// kernel does not say which thread started them; their namespace does.
     threads: HashMap<i32, i32>,
@@ -96,6 +98,12 @@ impl Tracker {
         self.known().of(transaction).collect()
     }
 
+    /// Whether a process was born in a transaction, also one that has ended, as far as the kernel tells.
+    pub(crate) fn was_born(&self, transaction: Id, process: i32) -> bool {
+        let known = self.known();
+        [&known.born, &known.gone].iter().any(|known| known.get(&process) == Some(&transaction))
+    }
+
     /// Whether the kernel will tell how somebody ended who was born in a transaction and is not alive any
     /// more, as `is_alive` knows.
     pub(crate) fn will_hear(&self, transaction: Id, is_alive: impl Fn(i32) -> bool) -> bool {
@@ -139,6 +147,7 @@ impl Tracker {
         let mut known = self.known();
         known.entered.retain(|_, (id, _)| *id != transaction);
         known.born.retain(|_, id| *id != transaction);
+        known.gone.retain(|_, id| *id != transaction);
         known.killed.remove(&transaction);
         known.started.remove(&transaction);
     }
@@ -173,6 +182,7 @@ impl Known {
                 self.entered.remove(&task);
                 self.threads.remove(&task);
                 let Some(id) = self.born.remove(&task) else { return };
+                self.gone.insert(task, id);
                 if task == leader && libc::WIFSIGNALED(status) {
                     self.killed.insert(id);
                 }

@@ -13,6 +13,7 @@ use super::{
     files::Set,
     maps::Mapping,
     registers::Registers,
+    signals::{Info, NOTED},
     timers::{TIMERS, Timer},
 };
 
@@ -51,6 +52,9 @@ pub(super) struct Arena {
     pub(super) timers: usize,
     pub(super) timers_then: [Timer; TIMERS],
     pub(super) timers_now: [Timer; TIMERS],
+    /// Signals that came from outside since the beginning, and how many.
+    pub(super) signals: [Info; NOTED],
+    pub(super) noted: usize,
     pub(super) facts: Facts,
     pub(super) files_now: Set,
     pub(super) files_then: Set,

@@ -5,16 +5,18 @@ use super::{
     raw::{die, syscall},
 };
 
-const SIGNALS: usize = 65;
+pub(super) const SIGNALS: usize = 65;
+/// Processors that an affinity can name.
+const PROCESSORS: usize = 8192;
 const LIMITS: usize = 16;
 const GROUPS: usize = 1024;
 
 /// `struct sigaction` of the kernel (rt_sigaction(2)), x86-64.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Action {
-    handler: u64,
-    flags: u64,
+pub(super) struct Action {
+    pub(super) handler: u64,
+    pub(super) flags: u64,
     restorer: u64,
     mask: u64,
 }
@@ -28,7 +30,11 @@ pub(super) struct Facts {
     pub(super) cloexec: Set,
     umask: u32,
     dumpable: i32,
-    nice: i32,
+    scheduling: Scheduling,
+    affinity: [u64; PROCESSORS / 64],
+    affinity_size: usize,
+    session: i32,
+    group: i32,
     name: [u8; 16],
     /// Real, effective, saved; user and group.
     users: [u32; 3],
@@ -57,8 +63,12 @@ impl Facts {
             self.umask = syscall!(libc::SYS_umask, 0) as u32;
             syscall!(libc::SYS_umask, self.umask);
             self.dumpable = syscall!(libc::SYS_prctl, libc::PR_GET_DUMPABLE) as i32;
-            // 20 less the value (getpriority(2)).
-            self.nice = 20 - syscall!(libc::SYS_getpriority, libc::PRIO_PROCESS, 0) as i32;
+            self.scheduling = Scheduling::now();
+            let (size, into) = (size_of_val(&self.affinity), self.affinity.as_mut_ptr());
+            self.affinity_size =
+                syscall!(libc::SYS_sched_getaffinity, 0, size, into).max(0) as usize;
+            self.session = syscall!(libc::SYS_getsid, 0) as i32;
+            self.group = syscall!(libc::SYS_getpgid, 0) as i32;
             syscall!(libc::SYS_prctl, libc::PR_GET_NAME, self.name.as_mut_ptr());
             let [real, effective, saved] = &mut self.users;
             syscall!(
@@ -143,24 +153,92 @@ impl Facts {
             for signal in 1..SIGNALS {
                 let wanted = &self.actions[signal];
                 if action(signal) != *wanted {
-                    let wanted: *const Action = wanted;
-                    syscall!(libc::SYS_rt_sigaction, signal, wanted, 0, 8);
+                    wanted.set(signal);
                 }
             }
             syscall!(libc::SYS_sigaltstack, self.alternate_stack.as_ptr(), 0);
             syscall!(libc::SYS_umask, self.umask);
             // A change of users takes it away (PR_SET_DUMPABLE(2const)).
             syscall!(libc::SYS_prctl, libc::PR_SET_DUMPABLE, self.dumpable);
-            syscall!(libc::SYS_setpriority, libc::PRIO_PROCESS, 0, self.nice);
+            self.restore_place();
             syscall!(libc::SYS_prctl, libc::PR_SET_NAME, self.name.as_ptr());
         }
     }
 }
 
+impl Facts {
+    /// Puts the process back into its group, its scheduling class and onto its processors.
+    fn restore_place(&self) {
+        // SAFETY: plain numbers, and structures that the same calls, or their counterparts, have filled.
+        unsafe {
+            if syscall!(libc::SYS_getsid, 0) as i32 != self.session {
+                die(b"it began a session of its own (setsid(2))");
+            }
+            let group = syscall!(libc::SYS_getpgid, 0) as i32;
+            // The snapshot is in the group, so it is there.
+            if group != self.group && syscall!(libc::SYS_setpgid, 0, self.group) < 0 {
+                die(b"it left its process group for good");
+            }
+            let now = Scheduling::now();
+            if now != self.scheduling {
+                let wanted: *const Scheduling = &raw const self.scheduling;
+                if syscall!(libc::SYS_sched_setattr, 0, wanted, 0) < 0 {
+                    die(b"it changed its scheduling for good");
+                }
+            }
+            let affinity = self.affinity.as_ptr();
+            syscall!(libc::SYS_sched_setaffinity, 0, self.affinity_size, affinity);
+        }
+    }
+}
+
+/// The first members of `struct sched_attr` (sched_setattr(2)): policy, nice value, priority, deadlines.
+#[repr(C)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Scheduling {
+    size: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    deadline: [u64; 3],
+}
+
+impl Scheduling {
+    /// That of the calling thread.
+    fn now() -> Scheduling {
+        const SIZE: usize = size_of::<Scheduling>();
+        let mut now = Scheduling::default();
+        let into: *mut Scheduling = &raw mut now;
+        // SAFETY: the structure has the size that is given.
+        unsafe { syscall!(libc::SYS_sched_getattr, 0, into, SIZE, 0) };
+        now
+    }
+}
+
+impl Action {
+    /// What the calling process does with a signal.
+    pub(super) fn of(signal: usize) -> Option<Action> {
+        let mut action = Action { handler: 0, flags: 0, restorer: 0, mask: 0 };
+        let into: *mut Action = &raw mut action;
+        // SAFETY: the structure is the kernel's, and the mask has 8 bytes.
+        let got = unsafe { syscall!(libc::SYS_rt_sigaction, signal, 0, into, 8) };
+        (got == 0).then_some(action)
+    }
+
+    /// Whether it calls a handler.
+    pub(super) fn calls(&self) -> bool {
+        ![libc::SIG_DFL, libc::SIG_IGN].contains(&(self.handler as usize))
+    }
+
+    /// Makes it what the calling process does with a signal.
+    pub(super) fn set(&self, signal: usize) {
+        let from: *const Action = self;
+        // SAFETY: the structure is one that the kernel gave, with a handler that takes what it is given.
+        unsafe { syscall!(libc::SYS_rt_sigaction, signal, from, 0, 8) };
+    }
+}
+
 fn action(signal: usize) -> Action {
-    let mut action = Action { handler: 0, flags: 0, restorer: 0, mask: 0 };
-    let into: *mut Action = &raw mut action;
-    // SAFETY: the structure is the kernel's, and the mask has 8 bytes.
-    unsafe { syscall!(libc::SYS_rt_sigaction, signal, 0, into, 8) };
-    action
+    Action::of(signal).unwrap_or(Action { handler: 0, flags: 0, restorer: 0, mask: 0 })
 }

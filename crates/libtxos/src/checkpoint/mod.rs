@@ -12,7 +12,7 @@
 //!             maps          mappings become those of the snapshot
 //!             pages         contents that differ are copied from it
 //!             files         descriptors that differ are fetched from it (pidfd_getfd(2))
-//!             rest          signal handlers, umask, timers
+//!             rest          signal handlers, umask, process group, scheduling, timers
 //!           resume: fork_here returns once more
 //! ```
 //!
@@ -30,8 +30,9 @@
 //! # Limits
 //!
 //! - One thread. x86-64.
-//! - Not put back: the session and process group, scheduling, shared memory, memory that fork(2) does not copy (`MADV_DONTFORK`), the end of a pipe that is closed inside (until the end the
-//!   snapshot has it open).
+//! - Not put back: shared memory, memory that fork(2) does not copy (`MADV_DONTFORK`), the end of a pipe that
+//!   is closed inside (until the end the snapshot has it open). A program that began a session of its own
+//!   (setsid(2)) is killed.
 #![allow(unsafe_code)] // registers, raw system calls, and memory that changes under the compiler's eyes
 
 mod arena;
@@ -41,6 +42,7 @@ mod maps;
 mod pages;
 mod raw;
 mod registers;
+pub(crate) mod signals;
 mod snapshot;
 mod timers;
 
@@ -97,8 +99,11 @@ pub(crate) fn take(ask: [i32; 2], high: i32) -> Result<Taken, Errno> {
     };
     match forked {
         AGAIN => {
-            // SAFETY: as above; the value was left for this.
-            Ok(Taken::Again(unsafe { (*arena).value }))
+            // SAFETY: as above; the value was left for this. Signals wait while the library is at work.
+            unsafe {
+                signals::send_again(&mut *arena);
+                Ok(Taken::Again((*arena).value))
+            }
         }
         pid if pid > 0 => {
             // SAFETY: as above.
@@ -112,6 +117,7 @@ pub(crate) fn take(ask: [i32; 2], high: i32) -> Result<Taken, Errno> {
 /// Drops the checkpoint.
 pub(crate) fn release() {
     let Some(arena) = existing() else { return };
+    signals::unwatch();
     // SAFETY: the arena stays mapped; the snapshot is a child that is not reaped yet, so its number is
     // its own.
     unsafe {
