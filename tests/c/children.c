@@ -201,6 +201,10 @@ static void a_process_joins(void) {
     int ask[2], answer[2];
     CHECK_EQ(pipe(ask), 0);
     CHECK_EQ(pipe(answer), 0);
+    for (int i = 0; i < 2; i++) {
+        CHECK_EQ(tx_exempt_fd(ask[i]), 0);
+        CHECK_EQ(tx_exempt_fd(answer[i]), 0);
+    }
     CHECK_EQ(sys_xbegin(PLAIN), 0); // so that both have one session
     CHECK_EQ(sys_xend(), 0);
     pid_t pid = fork();

@@ -211,6 +211,7 @@ static void group_and_scheduling_come_back(void) {
     pid_t pid = fork();
     if (pid == 0) {
         pid_t group = getpgrp();
+        int nice = getpriority(PRIO_PROCESS, 0), policy = sched_getscheduler(0);
         cpu_set_t all, one, now;
         CHECK_EQ(sched_getaffinity(0, sizeof all, &all), 0);
         CPU_ZERO(&one);
@@ -221,15 +222,15 @@ static void group_and_scheduling_come_back(void) {
         if (tries == 0) {
             CHECK_EQ(setpgid(0, 0), 0);
             struct sched_param none = {0};
-            CHECK_EQ(setpriority(PRIO_PROCESS, 0, 7), 0);
+            CHECK_EQ(setpriority(PRIO_PROCESS, 0, nice + 3), 0);
             CHECK_EQ(sched_setscheduler(0, SCHED_BATCH, &none), 0);
             CHECK_EQ(sched_setaffinity(0, sizeof one, &one), 0);
             sys_xabort(0);
         }
         CHECK_EQ(tries, 1);
         CHECK_EQ(getpgrp(), group);
-        CHECK_EQ(sched_getscheduler(0), SCHED_OTHER);
-        CHECK_EQ(getpriority(PRIO_PROCESS, 0), 0);
+        CHECK_EQ(sched_getscheduler(0), policy);
+        CHECK_EQ(getpriority(PRIO_PROCESS, 0), nice);
         CHECK_EQ(sched_getaffinity(0, sizeof now, &now), 0);
         CHECK(CPU_EQUAL(&now, &all));
         CHECK_EQ(sys_xend(), 0);

@@ -3,6 +3,7 @@
 //! | open before the beginning | inside | after a commit | after an abort |
 //! |---|---|---|---|
 //! | regular file or directory that the view shows | the same file in the view, at the same offset | the descriptor from before, at the new offset | the descriptor from before |
+//! | pipe or FIFO ([conduits](crate::conduits)) | another pipe | the descriptor from before | the descriptor from before |
 //! | exempt ([`crate::tx_exempt_fd`]), or of another kind | as it is | as it is | as it is |
 //!
 //! | opened inside | after a commit | after an abort |
@@ -26,8 +27,8 @@ use std::{
 
 use rustix::{
     fs::{
-        AtFlags, CWD, Dir, FileType, Mode, OFlags, SeekFrom, StatxFlags, fcntl_getfl, fstat, open,
-        readlink, seek, statx,
+        AtFlags, CWD, Dir, FileType, Mode, OFlags, SeekFrom, Stat, StatxFlags, fcntl_getfl, fstat,
+        open, readlink, seek, statx,
     },
     io::{Errno, FdFlags, fcntl_getfd},
     process::{Resource, getrlimit},
@@ -35,6 +36,7 @@ use rustix::{
 };
 
 use crate::{
+    conduits::{self, Conduits, End, Inner},
     sys::{self, Held},
     task::Others,
 };
@@ -84,7 +86,26 @@ struct Carried {
     fd: RawFd,
     cloexec: bool,
     before: Held,
-    inside: Held,
+    inside: Inside,
+}
+
+/// What its number is inside.
+#[derive(Debug)]
+enum Inside {
+    /// The view's file.
+    File(Held),
+    /// An end of an inner pipe.
+    Pipe(Inner),
+}
+
+impl Carried {
+    /// The view's file.
+    fn file(&self) -> Option<&Held> {
+        match &self.inside {
+            Inside::File(file) => Some(file),
+            Inside::Pipe(_) => None,
+        }
+    }
 }
 
 /// What was carried into a view.
@@ -109,6 +130,7 @@ struct Candidate {
 #[derive(Debug, Default)]
 pub(crate) struct Packed {
     candidates: Vec<Candidate>,
+    pipes: Vec<End>,
 }
 
 /// What cannot be carried over.
@@ -123,19 +145,31 @@ impl Packed {
     /// If `/proc` is not mounted, or the process is out of descriptors or memory.
     pub(crate) fn look(others: &[u32]) -> Result<Packed, Errno> {
         let _low = low();
-        let mut candidates = Vec::new();
+        let mut packed = Packed::default();
         for fd in numbers()? {
             if fd >= high() || is_exempt(fd) {
                 continue;
             }
-            match candidate(fd, others) {
-                Ok(candidate) => candidates.extend(candidate),
+            match packed.add(fd, others) {
+                Ok(()) => {}
                 // Closed by another thread meanwhile.
                 Err(Errno::BADF | Errno::NOENT) => {}
                 Err(errno) => return Err(errno),
             }
         }
-        Ok(Packed { candidates })
+        Ok(packed)
+    }
+
+    fn add(&mut self, fd: RawFd, others: &[u32]) -> Result<(), Errno> {
+        let stat = fstat(sys::borrow(fd))?;
+        self.pipes.extend(End::look(fd, &stat)?);
+        self.candidates.extend(candidate(fd, &stat, others)?);
+        Ok(())
+    }
+
+    /// The ends of pipes, which are carried apart from the rest.
+    pub(crate) fn take_pipes(&mut self) -> Vec<End> {
+        std::mem::take(&mut self.pipes)
     }
 
     /// Whether something other than a standard stream would be carried.
@@ -216,9 +250,10 @@ impl Luggage {
     fn carry(&mut self, candidate: &Candidate, mounts: &[u32]) -> Result<(), Errno> {
         let fd = candidate.fd;
         let twin =
-            self.carried.iter().position(|carried| same_open_file(carried.before.as_raw_fd(), fd));
+            self.carried.iter().find(|carried| same_open_file(carried.before.as_raw_fd(), fd));
+        let twin = twin.and_then(Carried::file);
         let inside = match twin {
-            Some(at) => Held::dup(self.carried[at].inside.as_fd(), high())?,
+            Some(file) => Held::dup(file.as_fd(), high())?,
             None => {
                 let opened =
                     open(&candidate.path, candidate.flags | OFlags::CLOEXEC, Mode::empty())?;
@@ -243,8 +278,37 @@ impl Luggage {
         };
         let before = Held::dup(sys::borrow(fd), high())?;
         sys::dup_onto(inside.as_fd(), fd, candidate.cloexec)?;
+        let inside = Inside::File(inside);
         self.carried.push(Carried { fd, cloexec: candidate.cloexec, before, inside });
         Ok(())
+    }
+
+    /// Gives the program the inner ends of its pipes.
+    ///
+    /// # Errors
+    /// If the process is out of descriptors; what was carried until then has to be restored.
+    pub(crate) fn carry_pipes(&mut self, conduits: Conduits) -> Result<(), Errno> {
+        for (End { fd, cloexec, .. }, inner, is) in conduits.into_ends() {
+            let before = Held::dup(sys::borrow(fd), high())?;
+            let inside = Inside::Pipe(is.ok_or(Errno::BADF)?);
+            sys::dup_onto(inner.as_fd(), fd, cloexec)?;
+            if fd == 2 {
+                sys::errors_go_to(before.as_raw_fd());
+            }
+            self.carried.push(Carried { fd, cloexec, before, inside });
+        }
+        Ok(())
+    }
+
+    /// The pipe from before that a number became; the very number if there are several.
+    fn pipe_of(&self, fd: RawFd) -> Option<usize> {
+        if !self.carried.iter().any(|carried| matches!(carried.inside, Inside::Pipe(_))) {
+            return None;
+        }
+        let is = Inner::of(fd)?;
+        let fits = |carried: &Carried| matches!(carried.inside, Inside::Pipe(of) if of == is);
+        let very = self.carried.iter().position(|carried| carried.fd == fd && fits(carried));
+        very.or_else(|| self.carried.iter().position(fits))
     }
 
     /// Gives every number back what it was, whatever has it now.
@@ -252,12 +316,14 @@ impl Luggage {
         for carried in self.carried.drain(..) {
             sys::give_back(carried.before.as_fd(), carried.fd, carried.cloexec);
         }
+        sys::errors_go_to(2);
     }
 
     fn owns(&self, fd: RawFd) -> bool {
-        self.carried
-            .iter()
-            .any(|carried| [carried.before.as_raw_fd(), carried.inside.as_raw_fd()].contains(&fd))
+        self.carried.iter().any(|carried| {
+            carried.before.as_raw_fd() == fd
+                || carried.file().is_some_and(|file| file.as_raw_fd() == fd)
+        })
     }
 }
 
@@ -276,6 +342,8 @@ struct Leaving {
 enum Way {
     /// It is what this descriptor from before became.
     Before { at: usize, offset: Option<u64> },
+    /// It is what this pipe from before became.
+    Pipe { at: usize },
     /// Opened inside, by this name.
     Named { path: CString, flags: OFlags, offset: Option<u64> },
     /// The same open file as another number that comes before it.
@@ -307,12 +375,19 @@ impl Departure {
         };
         let mut leaving: Vec<Leaving> = Vec::new();
         for fd in numbers {
-            if fd == own || luggage.owns(fd) || !belongs(fd, mounts).unwrap_or(false) {
+            if fd == own || luggage.owns(fd) {
+                continue;
+            }
+            let pipe = luggage.pipe_of(fd);
+            if pipe.is_none() && !belongs(fd, mounts).unwrap_or(false) {
                 continue;
             }
             let cloexec =
                 fcntl_getfd(sys::borrow(fd)).map_or(true, |flags| flags.contains(FdFlags::CLOEXEC));
-            let way = way_out(fd, &luggage, &leaving);
+            let way = match pipe {
+                Some(at) => Way::Pipe { at },
+                None => way_out(fd, &luggage, &leaving),
+            };
             leaving.push(Leaving { fd, cloexec, way });
         }
         Ok(Departure { luggage, leaving })
@@ -334,6 +409,11 @@ impl Departure {
                     go_to(before.as_fd(), fd, offset);
                     sys::give_back(before.as_fd(), fd, cloexec);
                 }
+                Way::Pipe { at } => {
+                    let before = &luggage.carried[at].before;
+                    conduits::keep_choice(fd, before.as_fd());
+                    sys::give_back(before.as_fd(), fd, cloexec);
+                }
                 Way::Named { path, flags, offset } => {
                     // Who can't open it again (its mode forbids it by now) keeps the view's, which is
                     // the same content.
@@ -349,6 +429,7 @@ impl Departure {
                 Way::Nameless => {}
             }
         }
+        sys::errors_go_to(2);
     }
 
     /// Outside, while the transaction goes on without this process: what was open before is back.
@@ -381,8 +462,9 @@ fn go_to(file: BorrowedFd<'_>, fd: RawFd, offset: Option<u64>) {
 fn way_out(fd: RawFd, luggage: &Luggage, leaving: &[Leaving]) -> Way {
     let borrowed = sys::borrow(fd);
     let offset = offset_of(fd);
-    let carried =
-        luggage.carried.iter().position(|carried| same_open_file(carried.inside.as_raw_fd(), fd));
+    let is =
+        |carried: &Carried| carried.file().is_some_and(|file| same_open_file(file.as_raw_fd(), fd));
+    let carried = luggage.carried.iter().position(is);
     if let Some(at) = carried {
         return Way::Before { at, offset };
     }
@@ -429,9 +511,8 @@ fn belongs(fd: RawFd, mounts: &[u32]) -> Result<bool, Errno> {
 }
 
 /// A regular file or directory with a name.
-fn candidate(fd: RawFd, others: &[u32]) -> Result<Option<Candidate>, Errno> {
+fn candidate(fd: RawFd, stat: &Stat, others: &[u32]) -> Result<Option<Candidate>, Errno> {
     let borrowed = sys::borrow(fd);
-    let stat = fstat(borrowed)?;
     let kind = FileType::from_raw_mode(stat.st_mode);
     if !matches!(kind, FileType::RegularFile | FileType::Directory) || stat.st_nlink == 0 {
         return Ok(None);

@@ -14,6 +14,7 @@
 //!   guard         system calls that a transaction does not support
 //!   place         mount namespace, root, working directory
 //!   descriptors   open files across the border
+//!   conduits      pipes across the border
 //!   checkpoint    rollback of the program itself
 //!   mappings      memory that would bypass a view
 //!   task          whether the process has other threads
@@ -25,6 +26,7 @@ mod checkpoint;
 #[cfg(not(target_arch = "x86_64"))]
 #[path = "no_checkpoint.rs"]
 mod checkpoint;
+mod conduits;
 mod descriptors;
 mod files;
 mod flags;

@@ -9,7 +9,7 @@
 use std::{
     ffi::{CString, OsString},
     os::{
-        fd::{AsFd, OwnedFd},
+        fd::{AsFd, BorrowedFd, OwnedFd},
         unix::ffi::OsStringExt,
     },
     path::{Path, PathBuf},
@@ -22,7 +22,7 @@ use rustix::{
     process::getpid,
     thread::gettid,
 };
-use txos_protocol::{Op, Reply, Request, Socket, VERSION, pair, receive, send};
+use txos_protocol::{Op, Reply, Request, Socket, VERSION, pair, receive, send, send_all};
 
 use crate::{
     descriptors::high,
@@ -106,8 +106,20 @@ impl Link {
     /// # Errors
     /// `EPIPE` if the session is gone.
     pub(crate) fn ask(&self, request: &Request) -> Result<(Reply, Option<OwnedFd>), Errno> {
+        self.ask_with(request, &[])
+    }
+
+    /// The same with descriptors.
+    ///
+    /// # Errors
+    /// As above.
+    pub(crate) fn ask_with(
+        &self,
+        request: &Request,
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<(Reply, Option<OwnedFd>), Errno> {
         let request = Request { task: gettid().as_raw_pid(), ..*request };
-        send(&self.socket, &request.encode(), None)?;
+        send_all(&self.socket, &request.encode(), fds)?;
         let mut bytes = [0; Reply::LIMIT];
         let (length, fd) = receive(&self.socket, &mut bytes)?;
         if length == 0 {

@@ -34,6 +34,7 @@ use txos_protocol::{Op, Request};
 
 use crate::{
     checkpoint::{self, Taken},
+    conduits::Conduits,
     descriptors::{Departure, Luggage, Packed, Unsupported, high},
     flags::{
         ENOTXSUPPORT, KNOWN, TX_DEFER_SIGNALS, TX_LIVE_DANGEROUSLY, TX_NO_AUTO_RETRY,
@@ -258,7 +259,7 @@ impl Thread {
         let link = self.link()?;
         let lenient = flags & TX_LIVE_DANGEROUSLY != 0;
         let alone = is_single_threaded().map_err(negative)?;
-        let packed = if alone {
+        let mut packed = if alone {
             Packed::look(&[]).map_err(negative)?
         } else {
             if !lenient && shares_files().map_err(negative)? {
@@ -269,6 +270,11 @@ impl Thread {
         if !lenient && mappings::writes_to_a_file().map_err(negative)? {
             return Err(-ENOTXSUPPORT);
         }
+        let pipes = packed.take_pipes();
+        let conduits = match alone && !lenient {
+            true => Conduits::new(pipes).map_err(negative)?.map_err(|_| -ENOTXSUPPORT)?,
+            false => Conduits::default(),
+        };
         let mut outside = Outside::here().map_err(negative)?;
         let (op, Place { group, sequence }) = match entry {
             Entry::Begin => (Op::Begin, Place { group: 0, sequence: 0 }),
@@ -276,7 +282,8 @@ impl Thread {
             Entry::Join(id) => (Op::Join, Place { group: id, sequence: 0 }),
         };
         let request = Request { op, flags: flags.cast_unsigned(), task: 0, group, sequence };
-        let (reply, namespace) = link.ask(&request).map_err(negative)?;
+        let asked = link.ask_with(&request, &conduits.given());
+        let (reply, namespace) = asked.map_err(negative)?;
         let namespace = match (reply.code, namespace) {
             (0.., Some(namespace)) => namespace,
             (0.., None) => return Err(negative(Errno::PROTO)),
@@ -286,6 +293,16 @@ impl Thread {
         let carried = entered.and_then(|()| match alone {
             true => packed.carry(&reply.mounts, lenient),
             false => Ok(Ok(Luggage::default())),
+        });
+        let carried = carried.and_then(|carried| match carried {
+            Ok(mut luggage) => match luggage.carry_pipes(conduits) {
+                Ok(()) => Ok(Ok(luggage)),
+                Err(errno) => {
+                    luggage.restore();
+                    Err(errno)
+                }
+            },
+            unsupported => Ok(unsupported),
         });
         let luggage = match carried {
             Ok(Ok(luggage)) => luggage,

@@ -1,7 +1,10 @@
 //! The calls for which no safe wrapper exists.
 #![allow(unsafe_code)]
 
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::{
+    os::fd::{AsRawFd, BorrowedFd, RawFd},
+    sync::atomic::{AtomicI32, Ordering},
+};
 
 use rustix::{
     io::Errno,
@@ -60,9 +63,22 @@ impl Drop for Rights {
     }
 }
 
+/// What standard error was before the transaction, while it leads elsewhere.
+static ERRORS: AtomicI32 = AtomicI32::new(2);
+
+/// From here on standard error is this number.
+pub(crate) fn errors_go_to(fd: RawFd) {
+    ERRORS.store(fd, Ordering::Relaxed);
+}
+
+/// Where to say why a process cannot go on: what it writes inside is dropped with its transaction.
+pub(crate) fn errors() -> RawFd {
+    ERRORS.load(Ordering::Relaxed)
+}
+
 /// Says why the process cannot go on, and ends it at once, as a signal would.
 pub(crate) fn end_process(why: &str) -> ! {
-    eprintln!("libtxos: {why}");
+    let _ = rustix::io::write(borrow(errors()), format!("libtxos: {why}\n").as_bytes());
     crate::guard::kill_this_process()
 }
 

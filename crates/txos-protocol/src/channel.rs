@@ -12,6 +12,8 @@ use rustix::{
     },
 };
 
+use crate::DESCRIPTORS;
+
 /// One end of a connection.
 #[derive(Debug)]
 pub struct Socket(OwnedFd);
@@ -31,11 +33,18 @@ pub fn pair() -> Result<(Socket, Socket), Errno> {
 /// # Errors
 /// `EPIPE` if the other side is gone.
 pub fn send(socket: impl AsFd, bytes: &[u8], fd: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    send_all(socket, bytes, fd.as_slice())
+}
+
+/// Sends a message on a connection, with descriptors, [`DESCRIPTORS`] at the most.
+///
+/// # Errors
+/// `EPIPE` if the other side is gone.
+pub fn send_all(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    let fds = fd.map(|fd| [fd]);
-    if let Some(fds) = &fds {
-        ancillary.push(SendAncillaryMessage::ScmRights(fds));
+    if !fds.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(Errno::INVAL);
     }
     loop {
         match sendmsg(&socket, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL) {
@@ -53,7 +62,16 @@ pub fn send(socket: impl AsFd, bytes: &[u8], fd: Option<BorrowedFd<'_>>) -> Resu
 /// # Errors
 /// What the kernel gives.
 pub fn receive(socket: impl AsFd, bytes: &mut [u8]) -> Result<(usize, Option<OwnedFd>), Errno> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let (length, fds) = receive_all(socket, bytes)?;
+    Ok((length, fds.into_iter().next()))
+}
+
+/// The same with all descriptors that came along.
+///
+/// # Errors
+/// What the kernel gives.
+pub fn receive_all(socket: impl AsFd, bytes: &mut [u8]) -> Result<(usize, Vec<OwnedFd>), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let length = loop {
         let mut slices = [IoSliceMut::new(bytes)];
@@ -64,11 +82,13 @@ pub fn receive(socket: impl AsFd, bytes: &mut [u8]) -> Result<(usize, Option<Own
             Err(errno) => return Err(errno),
         }
     };
-    let fd = ancillary.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
-        _ => None,
-    });
-    Ok((length, fd))
+    let mut fds = Vec::new();
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(came) = message {
+            fds.extend(came);
+        }
+    }
+    Ok((length, fds))
 }
 
 impl Socket {
@@ -80,12 +100,12 @@ impl Socket {
         send(&self.0, bytes, fd)
     }
 
-    /// See [`receive`].
+    /// See [`receive_all`].
     ///
     /// # Errors
     /// As there.
-    pub fn receive(&self, bytes: &mut [u8]) -> Result<(usize, Option<OwnedFd>), Errno> {
-        receive(&self.0, bytes)
+    pub fn receive_all(&self, bytes: &mut [u8]) -> Result<(usize, Vec<OwnedFd>), Errno> {
+        receive_all(&self.0, bytes)
     }
 }
 

@@ -10,11 +10,12 @@
 //! Connect  + a socket                  (no answer: the socket is a new connection)
 //! Begin    flags, group, sequence    ▶ transaction, mount ids + mount namespace
 //!          (each from a thread, named)
+//!          + for each pipe that is carried the program's end, and the session's end of the inner one
 //! End                                ▶ outcome
 //! Abort                              ▶ 0
 //! Status                             ▶ 0, or 1 for a doomed transaction
 //! IsMember process                   ▶ 1, or 0: whether it was born in the transaction
-//! Join     transaction               ▶ mount ids + mount namespace
+//! Join     transaction + as above    ▶ mount ids + mount namespace
 //! Guard    address of the gate       ▶ 0 + the program of the filter
 //! Guard    number of its listener, 1 ▶ 0 (the session has taken it)
 //! ```
@@ -27,10 +28,10 @@
 
 mod channel;
 
-pub use channel::{Socket, pair, receive, send};
+pub use channel::{Socket, pair, receive, receive_all, send, send_all};
 
 /// Compared when a connection is made.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// The process to which a thread sends a signal (tgkill(2)) to learn which session answers for it: none
 /// has such a number, so without a guard the call fails. The second argument is where the name goes, the
@@ -39,6 +40,9 @@ pub const ASKED: i32 = -0x7478_6f73;
 
 /// Greatest number of mount ids in a reply: so many overlays a view has at the most.
 pub const MOUNTS: usize = 64;
+
+/// Greatest number of descriptors in a message.
+pub const DESCRIPTORS: usize = 128;
 
 /// A question. Which of the numbers mean something depends on `op`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,6 +16,7 @@ use rustix::{
 use crate::{
     Result, SessionError,
     guard::Deferred,
+    pipes::Pipes,
     process::{Ended, Process},
     tracker::Tracker,
     view::View,
@@ -50,6 +51,8 @@ pub(crate) struct Control {
     outside: Mutex<Vec<Vec<u8>>>,
     /// Signals that are sent when it has committed.
     deferred: Mutex<Vec<Deferred>>,
+    /// Pipes of those that joined and have left.
+    pipes: Mutex<Vec<Pipes>>,
     /// Who joined.
     joined: Mutex<Joined>,
 }
@@ -109,6 +112,7 @@ impl Controls {
             given_up: Mutex::new(None),
             outside: Mutex::default(),
             deferred: Mutex::default(),
+            pipes: Mutex::default(),
             joined: Mutex::default(),
         });
         self.all().insert(control.id, Arc::clone(&control));
@@ -182,6 +186,26 @@ impl Control {
         self.deferred.lock().unwrap_or_else(PoisonError::into_inner).push(signal);
     }
 
+    /// Keeps the pipes of one that joined and has left.
+    pub(crate) fn keep_pipes(&self, pipes: Pipes) {
+        self.pipes.lock().unwrap_or_else(PoisonError::into_inner).push(pipes);
+    }
+
+    /// What was kept so.
+    pub(crate) fn take_pipes(&self) -> Vec<Pipes> {
+        std::mem::take(&mut *self.pipes.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Does what there is to do for a member's pipes; see [`Pipes::pump`]. A transaction whose pipes cannot be
+    /// held any more is given up.
+    pub(crate) fn pump(&self, pipes: &mut Pipes) -> bool {
+        pipes.pump().unwrap_or_else(|errno| {
+            tracing::warn!(transaction = self.id, %errno, "a pipe cannot be held any more");
+            self.give_up(GivenUp::Unsupported);
+            false
+        })
+    }
+
     /// It has committed: what was kept is sent, in order.
     pub(crate) fn send_deferred(&self) {
         let deferred = &mut *self.deferred.lock().unwrap_or_else(PoisonError::into_inner);
@@ -221,8 +245,9 @@ impl Control {
         candidates.into_iter().filter(inside).collect()
     }
 
-    /// Waits until no member is left. Gives how they ended: killed, if one was.
-    pub(crate) fn wait(&self, tracker: &Tracker) -> Ended {
+    /// Waits until no member is left, and serves the pipes meanwhile. Gives how they ended: killed, if one
+    /// was.
+    pub(crate) fn wait(&self, tracker: &Tracker, pipes: &mut Pipes) -> Ended {
         let mut killed = false;
         let (mut rounds, mut silence) = (0, 0);
         loop {
@@ -246,7 +271,9 @@ impl Control {
             // One of them; the others are found again. It may leave without ending.
             let first = processes.first().and_then(|pid| Process::open(*pid));
             let pause = if rounds < 50 { LOOK } else { LOOK_LATER };
-            match first.map(|process| process.ended_within(pause)) {
+            let ended = first.map(|process| process.ended_within(pause, pipes.events()));
+            self.pump(pipes);
+            match ended {
                 Some(Some(Ended::Killed)) if !tracker.is_told() => killed = true,
                 Some(_) => {}
                 None => thread::sleep(pause),

@@ -28,6 +28,7 @@ mod control;
 mod error;
 mod guard;
 mod order;
+mod pipes;
 mod pool;
 mod process;
 mod serve;

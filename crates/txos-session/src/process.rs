@@ -33,23 +33,18 @@ impl Process {
         Some(Process { fd, pid })
     }
 
-    /// Waits for its end.
-    pub(crate) fn wait(&self) -> Ended {
-        loop {
-            if let Some(ended) = self.ended_within(Duration::from_secs(3600)) {
-                return ended;
-            }
-        }
-    }
-
-    /// Waits for its end, but not longer than this.
-    pub(crate) fn ended_within(&self, limit: Duration) -> Option<Ended> {
+    /// Waits for its end, but not longer than this, and not when `events` become readable.
+    pub(crate) fn ended_within(
+        &self,
+        limit: Duration,
+        events: Option<BorrowedFd<'_>>,
+    ) -> Option<Ended> {
         let limit =
             Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: limit.subsec_nanos().into() };
-        let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
-        match poll(&mut fds, Some(&limit)) {
-            Ok(1..) => {}
-            Ok(0) | Err(_) => return None,
+        let mut fds = vec![PollFd::new(&self.fd, PollFlags::IN)];
+        fds.extend(events.map(|events| PollFd::from_borrowed_fd(events, PollFlags::IN)));
+        if poll(&mut fds, Some(&limit)).is_err() || fds[0].revents().is_empty() {
+            return None;
         }
         Some(match self.status() {
             Some(status) if libc::WIFSIGNALED(status) => Ended::Killed,
@@ -124,13 +119,14 @@ mod tests {
             let child = command.args(["-c", &format!("read x; {script}")]).stdin(Stdio::piped());
             let mut child = child.spawn().expect("a shell");
             let process = Process::open(child.id() as i32).expect("a descriptor");
-            assert_eq!(process.ended_within(Duration::from_millis(1)), None);
+            assert_eq!(process.ended_within(Duration::from_millis(1), None), None);
             drop(child.stdin.take());
             // Before and after somebody has waited for it.
-            assert_eq!(process.wait(), ended, "{script}");
+            let long = Duration::from_secs(600);
+            assert_eq!(process.ended_within(long, None), Some(ended), "{script}");
             child.wait().expect("its end");
             if status_of_reaped(&process.fd).is_some() {
-                assert_eq!(process.wait(), ended, "{script}");
+                assert_eq!(process.ended_within(long, None), Some(ended), "{script}");
             }
         }
     }

@@ -8,10 +8,11 @@ use std::{
         atomic::{AtomicUsize, Ordering},
     },
     thread,
+    time::Duration,
 };
 
 use rustix::{
-    event::{EventfdFlags, PollFd, PollFlags, eventfd, poll},
+    event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll},
     io::Errno,
     net::{
         AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen,
@@ -28,6 +29,7 @@ use crate::{
     control::{Control, Controls, GivenUp},
     guard,
     order::{Orders, Place},
+    pipes::{Pipes, Waiting},
     pool::Pool,
     process::{Ended, Process},
     tracker::Tracker,
@@ -54,6 +56,8 @@ struct Shared {
     orders: Orders,
     controls: Controls,
     tracker: Tracker,
+    /// Transactions that wait for what is in a pipe.
+    waiting: Waiting,
     connections: AtomicUsize,
     /// Rung when the last connection has closed.
     idle: OwnedFd,
@@ -64,7 +68,7 @@ enum Inside {
     /// A transaction that it began.
     Own(Box<Running>),
     /// One that it joined.
-    Joined(Arc<Control>, i32),
+    Joined(Arc<Control>, i32, Pipes),
 }
 
 /// A transaction of one connection.
@@ -75,6 +79,7 @@ struct Running {
     task: i32,
     flags: u32,
     place: Option<Place>,
+    pipes: Pipes,
 }
 
 impl Session {
@@ -100,9 +105,18 @@ impl Session {
             spawn("builder", move || pool.build())?
         };
         let (orders, controls, connections) = Default::default();
-        let tracker = Tracker::new();
-        let shared =
-            Shared { name: name.clone(), host, pool, orders, controls, tracker, connections, idle };
+        let waiting = Waiting::new().map_err(SessionError::step("make an event"))?;
+        let shared = Shared {
+            name: name.clone(),
+            host,
+            pool,
+            orders,
+            controls,
+            tracker: Tracker::new(),
+            waiting,
+            connections,
+            idle,
+        };
         let shared = Arc::new(shared);
         let stop =
             eventfd(0, EventfdFlags::CLOEXEC).map_err(SessionError::step("make an event"))?;
@@ -238,15 +252,17 @@ impl Shared {
         let process = Process::open(pid);
         let mut inside = None;
         let mut bytes = [0; Request::SIZE];
-        while self.is_there(socket, process.as_ref().filter(|_| inside.is_some())) {
-            let Ok((length @ 1.., fd)) = socket.receive(&mut bytes) else { break };
+        while self.is_there(socket, process.as_ref(), inside.as_mut()) {
+            let Ok((length @ 1.., fds)) = socket.receive_all(&mut bytes) else { break };
             let Some(request) = Request::decode(&bytes[..length]) else {
                 let _ = socket.send(&Reply::code(-Errno::PROTO.raw_os_error()).encode(), None);
                 continue;
             };
             if request.op == Op::Connect {
-                if let Some(Err(error)) = fd.map(|fd| serve(self, Socket::from(fd))) {
-                    tracing::debug!(%error, "a connection");
+                for fd in fds {
+                    if let Err(error) = serve(self, Socket::from(fd)) {
+                        tracing::debug!(%error, "a connection");
+                    }
                 }
                 continue;
             }
@@ -256,7 +272,7 @@ impl Shared {
                 }
                 continue;
             }
-            let Answer { reply, used } = self.answer(&request, pid, &mut inside);
+            let Answer { reply, used } = self.answer(&request, fds, pid, &mut inside);
             let entered = matches!(request.op, Op::Begin | Op::BeginOrdered | Op::Join);
             let control =
                 inside.as_ref().filter(|_| entered && reply.code >= 0).map(Inside::control);
@@ -302,27 +318,58 @@ impl Shared {
         }
     }
 
-    /// Waits for a request; `false` if the process that is waited for as well has ended without one.
-    fn is_there(&self, socket: &Socket, process: Option<&Process>) -> bool {
-        // Others may hold the connection too: children that the program forked.
-        let Some(process) = process else { return true };
-        let mut fds = [PollFd::new(socket, PollFlags::IN), PollFd::new(process, PollFlags::IN)];
-        while let Err(Errno::INTR) = poll(&mut fds, None) {}
-        !fds[0].revents().is_empty()
+    /// Waits for a request, and serves the pipes meanwhile; `false` if the process has ended inside without
+    /// one.
+    fn is_there(
+        &self,
+        socket: &Socket,
+        process: Option<&Process>,
+        inside: Option<&mut Inside>,
+    ) -> bool {
+        let Some(inside) = inside else { return true };
+        let mut again = false;
+        loop {
+            let (control, pipes) = inside.parts();
+            // Others may hold the connection too: children that the program forked.
+            let process = process.map(|process| PollFd::new(process, PollFlags::IN));
+            let events = pipes.events().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+            let mut fds = vec![PollFd::new(socket, PollFlags::IN)];
+            let watched = fds.len() + usize::from(process.is_some());
+            fds.extend(process.into_iter().chain(events));
+            let _ = poll(&mut fds, again.then_some(&SOON));
+            let happened = |fd: &PollFd<'_>| !fd.revents().is_empty();
+            let (asked, ended) = (happened(&fds[0]), fds[..watched].iter().any(happened));
+            let pumps = again || fds[watched..].iter().any(happened);
+            drop(fds);
+            if ended {
+                return asked;
+            }
+            if pumps {
+                again = control.pump(pipes);
+            }
+        }
     }
 
-    fn answer(&self, request: &Request, process: i32, inside: &mut Option<Inside>) -> Answer {
+    fn answer(
+        &self,
+        request: &Request,
+        fds: Vec<OwnedFd>,
+        process: i32,
+        inside: &mut Option<Inside>,
+    ) -> Answer {
         match request.op {
             Op::Hello => VERSION.cast_signed().into(),
             Op::Begin | Op::BeginOrdered | Op::Join if inside.is_some() => Errno::INVAL.into(),
-            Op::Begin | Op::BeginOrdered => self.begin(request, process, inside),
-            Op::Join => self.join(request, process, inside),
+            Op::Begin | Op::BeginOrdered => self.begin(request, fds, process, inside),
+            Op::Join => self.join(request, fds, process, inside),
             Op::End => match inside.take() {
                 Some(Inside::Own(running)) => {
                     let (code, used) = self.end(*running, request.flags == 0);
                     Answer { reply: Reply::code(code), used: Some(used) }
                 }
-                Some(Inside::Joined(control, task)) => self.part(&control, task).into(),
+                Some(Inside::Joined(control, task, pipes)) => {
+                    self.part(&control, task, pipes).into()
+                }
                 None => Errno::INVAL.into(),
             },
             Op::Abort => {
@@ -332,9 +379,9 @@ impl Shared {
                         let used = Some(self.give_up(*running, how));
                         Answer { reply: Reply::code(0), used }
                     }
-                    Some(Inside::Joined(control, task)) => {
+                    Some(Inside::Joined(control, task, pipes)) => {
                         control.give_up(how);
-                        self.part(&control, task);
+                        self.part(&control, task, pipes);
                         0.into()
                     }
                     // A member that was born in it.
@@ -360,12 +407,22 @@ impl Shared {
         }
     }
 
-    fn begin(&self, request: &Request, process: i32, inside: &mut Option<Inside>) -> Answer {
+    fn begin(
+        &self,
+        request: &Request,
+        fds: Vec<OwnedFd>,
+        process: i32,
+        inside: &mut Option<Inside>,
+    ) -> Answer {
         let Request { group, sequence, task, flags, .. } = *request;
         let place = (request.op == Op::BeginOrdered).then_some(Place { group, sequence });
         if place.is_some_and(|place| self.orders.is_past(place)) {
             return Errno::EXIST.into();
         }
+        let pipes = match Pipes::serve(fds, self.host.state.path(), &self.waiting) {
+            Ok(pipes) => pipes,
+            Err(errno) => return errno.into(),
+        };
         self.host.begins(task);
         let begun = self.pool.take().and_then(|mut view| {
             view.begin();
@@ -382,8 +439,8 @@ impl Shared {
                 control.note_outside(task);
                 self.tracker.enter(task, process, control.id);
                 let (mounts, transaction) = (control.mounts.clone(), control.id);
-                *inside =
-                    Some(Inside::Own(Box::new(Running { view, control, task, flags, place })));
+                let running = Running { view, control, task, flags, place, pipes };
+                *inside = Some(Inside::Own(Box::new(running)));
                 Answer { reply: Reply { code: 0, transaction, mounts }, used: None }
             }
             Err(error) => {
@@ -393,7 +450,17 @@ impl Shared {
         }
     }
 
-    fn join(&self, request: &Request, process: i32, inside: &mut Option<Inside>) -> Answer {
+    fn join(
+        &self,
+        request: &Request,
+        fds: Vec<OwnedFd>,
+        process: i32,
+        inside: &mut Option<Inside>,
+    ) -> Answer {
+        let pipes = match Pipes::serve(fds, self.host.state.path(), &self.waiting) {
+            Ok(pipes) => pipes,
+            Err(errno) => return errno.into(),
+        };
         let Some(control) = self.controls.get(request.group) else { return Errno::SRCH.into() };
         if !control.enter() {
             return Errno::SRCH.into();
@@ -401,22 +468,24 @@ impl Shared {
         control.note_outside(request.task);
         self.tracker.enter(request.task, process, control.id);
         let (mounts, transaction) = (control.mounts.clone(), control.id);
-        *inside = Some(Inside::Joined(control, request.task));
+        *inside = Some(Inside::Joined(control, request.task, pipes));
         Answer { reply: Reply { code: 0, transaction, mounts }, used: None }
     }
 
     /// One that joined has left. Gives what it is told.
-    fn part(&self, control: &Control, task: i32) -> i32 {
+    fn part(&self, control: &Control, task: i32, mut pipes: Pipes) -> i32 {
+        control.pump(&mut pipes);
+        control.keep_pipes(pipes);
         self.tracker.leave(task);
         control.leave();
         control.given_up().map_or(0, told)
     }
 
     /// Commits once the last member has left, and gives the code for the program.
-    fn end(&self, running: Running, clean: bool) -> (i32, Used) {
+    fn end(&self, mut running: Running, clean: bool) -> (i32, Used) {
         self.tracker.leave(running.task);
         let alive = format!("/proc/{}", running.task);
-        let ended = running.control.wait(&self.tracker);
+        let ended = running.control.wait(&self.tracker, &mut running.pipes);
         if let Some(how) = running.control.given_up() {
             return (told(how), self.give_up(running, how));
         }
@@ -428,7 +497,16 @@ impl Shared {
         if running.place.is_some_and(|place| !self.orders.wait(place, &wanted)) {
             return (-Errno::CANCELED.raw_os_error(), self.give_up(running, GivenUp::ForGood));
         }
-        let Running { view, control, flags, place, .. } = running;
+        // After those before it in an order: they may have read from the same pipes.
+        let mut joined = running.control.take_pipes();
+        let mut all = std::iter::once(&mut running.pipes).chain(&mut joined);
+        if let Err(errno) = all.try_for_each(Pipes::settle) {
+            return (-errno.raw_os_error(), self.give_up(running, GivenUp::ForGood));
+        }
+        if !running.pipes.is_unchanged() || !joined.iter().all(Pipes::is_unchanged) {
+            return (AGAIN, self.give_up(running, GivenUp::Retry));
+        }
+        let Running { view, control, flags, place, pipes, .. } = running;
         let alone = control.was_its_own() && !self.tracker.has_started(control.id);
         self.forget(&control);
         let reach = match (clean, alone) {
@@ -439,6 +517,7 @@ impl Shared {
         let (outcome, used) = self.host.commit(view, flags & NONDURABLE == 0, reach);
         let code = match outcome {
             Ok(Outcome::Committed) => {
+                joined.into_iter().chain([pipes]).for_each(Pipes::commit);
                 control.send_deferred();
                 0
             }
@@ -495,8 +574,18 @@ impl Shared {
     }
 
     /// The connection closed inside a transaction: what that means shows when the process has ended.
-    fn left(&self, inside: Inside, process: Option<Process>) {
-        let ended = process.map_or(Ended::Killed, |process| process.wait());
+    fn left(&self, mut inside: Inside, process: Option<Process>) {
+        let (control, pipes) = inside.parts();
+        let ended = process.map_or(Ended::Killed, |process| {
+            let mut again = true;
+            loop {
+                let pause = if again { SOON_ENOUGH } else { LONG };
+                if let Some(ended) = process.ended_within(pause, pipes.events()) {
+                    break ended;
+                }
+                again = control.pump(pipes);
+            }
+        });
         match (inside, ended) {
             (Inside::Own(running), Ended::Exited) => {
                 self.pool.give_back(self.end(*running, false).1);
@@ -504,11 +593,11 @@ impl Shared {
             (Inside::Own(running), Ended::Killed) => {
                 self.pool.give_back(self.give_up(*running, GivenUp::ForGood));
             }
-            (Inside::Joined(control, task), ended) => {
+            (Inside::Joined(control, task, pipes), ended) => {
                 if ended == Ended::Killed {
                     control.give_up(GivenUp::ForGood);
                 }
-                self.part(&control, task);
+                self.part(&control, task, pipes);
             }
         }
     }
@@ -518,10 +607,23 @@ impl Inside {
     fn control(&self) -> &Control {
         match self {
             Inside::Own(running) => &running.control,
-            Inside::Joined(control, _) => control,
+            Inside::Joined(control, ..) => control,
+        }
+    }
+
+    fn parts(&mut self) -> (&Control, &mut Pipes) {
+        match self {
+            Inside::Own(running) => (&running.control, &mut running.pipes),
+            Inside::Joined(control, _, pipes) => (control, pipes),
         }
     }
 }
+
+/// When to look at pipes again, whatever their events say.
+const SOON: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+const SOON_ENOUGH: Duration = Duration::from_millis(10);
+/// How long to wait for an end at a time.
+const LONG: Duration = Duration::from_secs(3600);
 
 const AGAIN: i32 = -Errno::AGAIN.raw_os_error();
 

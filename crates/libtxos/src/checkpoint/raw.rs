@@ -109,9 +109,10 @@ impl Text {
 
 /// Says why the program cannot go on, and ends it: a program that is put back by half must not run.
 pub(super) fn die(why: &[u8]) -> ! {
+    let to = crate::sys::errors();
     for text in [&b"libtxos: cannot roll the program back: "[..], why, b"\n"] {
         // SAFETY: the buffer is valid for its length.
-        unsafe { syscall!(libc::SYS_write, 2, text.as_ptr(), text.len()) };
+        unsafe { syscall!(libc::SYS_write, to, text.as_ptr(), text.len()) };
     }
     crate::guard::kill_this_process()
 }

@@ -34,7 +34,7 @@ mod terminal;
 pub use others::Inherited;
 pub use outer::Outer;
 pub use plan::{ChildPlan, Origin, Other, StdinFile, seal_descriptors};
-pub use spool::DEFAULT_LIMIT;
+pub use spool::{DEFAULT_LIMIT, Spool};
 pub use terminal::{line_end, restore};
 
 use crate::Error;
@@ -46,7 +46,6 @@ use rustix::fd::{OwnedFd, RawFd};
 use rustix::fs::SeekFrom;
 use rustix::pipe::{PipeFlags, pipe_with};
 use serde::{Deserialize, Serialize};
-use spool::Spool;
 use std::io;
 use std::path::PathBuf;
 use std::process::Stdio;

@@ -13,7 +13,7 @@ pub const DEFAULT_LIMIT: usize = 1 << 20;
 
 /// A store for bytes.
 #[derive(Debug)]
-pub(super) struct Spool {
+pub struct Spool {
     dir: PathBuf,
     limit: usize,
     memory: Vec<u8>,
@@ -23,17 +23,21 @@ pub(super) struct Spool {
 
 impl Spool {
     /// An empty store whose file, should it need one, goes to `dir`.
-    pub(super) fn new(dir: PathBuf, limit: usize) -> Spool {
+    pub fn new(dir: PathBuf, limit: usize) -> Spool {
         Spool { dir, limit, memory: Vec::new(), file: None, length: 0 }
     }
 
     /// Bytes kept.
-    pub(super) fn len(&self) -> u64 {
+    #[allow(clippy::len_without_is_empty)] // nobody asks that
+    pub fn len(&self) -> u64 {
         self.length
     }
 
     /// Appends; on an error nothing of `bytes` counts as kept.
-    pub(super) fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// If the file cannot be made or written.
+    pub fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         if self.file.is_none() && self.memory.len() + bytes.len() > self.limit {
             let mut file = tempfile::tempfile_in(&self.dir)?;
             file.write_all(&self.memory)?;
@@ -50,7 +54,10 @@ impl Spool {
     }
 
     /// Copies what is kept from `offset` on; returns how many bytes, 0 at the end.
-    pub(super) fn read_at(&self, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn read_at(&self, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
         let left = usize::try_from(self.length.saturating_sub(offset)).unwrap_or(usize::MAX);
         let want = left.min(bytes.len());
         match &self.file {
@@ -64,7 +71,7 @@ impl Spool {
     }
 
     /// Forgets everything.
-    pub(super) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         (self.memory, self.file, self.length) = (Vec::new(), None, 0);
     }
 }
