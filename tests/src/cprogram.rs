@@ -10,6 +10,9 @@ use crate::exec::{self, Outcome};
 use crate::scratch::Scratch;
 use crate::txos::{Txos, binary};
 
+/// Whoever calls the tests may have files open, which a program could not carry, or threads of it would share.
+const CLOSE: &str = "exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-";
+
 /// One compilation at a time: the outputs of the same program would meet.
 static COMPILING: Mutex<()> = Mutex::new(());
 
@@ -59,8 +62,7 @@ pub fn run(
     args: impl IntoIterator<Item = impl AsRef<OsStr>>,
 ) -> Outcome {
     let txos = Txos::new(scratch).env("TXOS_PROGRAM", binary());
-    // Whoever calls the tests may have files open, which threads of the program would share.
-    let close = "exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; exec \"$0\" \"$@\"";
+    let close = format!("{CLOSE}; exec \"$0\" \"$@\"");
     let args = args.into_iter().map(|arg| arg.as_ref().to_owned());
     let words = ["-c".into(), close.into(), program.as_os_str().to_owned()];
     let command = txos.command(Path::new("sh"), words.into_iter().chain(args));
@@ -113,8 +115,8 @@ pub fn cases_of_a_user(name: &str, cases: &[&str]) {
     crate::txos::for_one(crate::who::Who::User, |scratch, txos| {
         let program = compiled(scratch, name, true);
         for case in cases {
-            let script = "mkdir $1 && cd $1 && exec \"$0\" $1";
-            let words = ["exec", "--", "sh", "-c", script].map(OsStr::new);
+            let script = format!("{CLOSE}; mkdir $1 && cd $1 && exec \"$0\" $1");
+            let words = ["exec", "--", "sh", "-c", &script].map(OsStr::new);
             let words = words.into_iter().chain([program.as_os_str(), OsStr::new(case)]);
             let txos = Txos::by(scratch, crate::who::Who::User).env("TXOS_PROGRAM", txos.program());
             txos.call(words).expect(0);
