@@ -194,7 +194,7 @@ static void handlers_are_the_programs_own_again(void) {
 
 static void one_that_resets_itself(void) {
     prepare();
-    struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESETHAND}, now;
+    struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESETHAND | SA_RESTART}, now;
     CHECK_EQ(sigaction(SIGUSR1, &action, NULL), 0);
     int tries = sys_xbegin(FLAGS);
     if (tries == 0) {

@@ -37,6 +37,7 @@ use rustix::{
 
 use crate::{
     conduits::{self, Conduits, End, Inner},
+    locks,
     sys::{self, Held},
     task::Others,
 };
@@ -119,6 +120,7 @@ pub(crate) struct Luggage {
 struct Candidate {
     fd: RawFd,
     path: CString,
+    device: u64,
     ino: u64,
     mode: u32,
     flags: OFlags,
@@ -131,6 +133,10 @@ struct Candidate {
 pub(crate) struct Packed {
     candidates: Vec<Candidate>,
     pipes: Vec<End>,
+    /// Whether there is a socket that leads to others.
+    has_sockets: bool,
+    /// Whether there is a ring of asynchronous calls.
+    has_rings: bool,
 }
 
 /// What cannot be carried over.
@@ -147,7 +153,7 @@ impl Packed {
         let _low = low();
         let mut packed = Packed::default();
         for fd in numbers()? {
-            if fd >= high() || is_exempt(fd) {
+            if sys::is_held(fd) || is_exempt(fd) {
                 continue;
             }
             match packed.add(fd, others) {
@@ -164,7 +170,42 @@ impl Packed {
         let stat = fstat(sys::borrow(fd))?;
         self.pipes.extend(End::look(fd, &stat)?);
         self.candidates.extend(candidate(fd, &stat, others)?);
+        match FileType::from_raw_mode(stat.st_mode) {
+            // Standard streams are left as they are, like a terminal.
+            FileType::Socket => {
+                self.has_sockets |= fd > 2 && leads_to_others(sys::borrow(fd));
+            }
+            // What has no type of its own names itself.
+            FileType::Unknown => {
+                self.has_rings |= path_of(fd)?.as_bytes() == b"anon_inode:[io_uring]";
+            }
+            _ => {}
+        }
         Ok(())
+    }
+
+    /// Whether a socket is open that leads to others: data would go past the transaction.
+    pub(crate) fn has_sockets(&self) -> bool {
+        self.has_sockets
+    }
+
+    /// Whether a ring of asynchronous calls is open (io_uring(7)): its calls would.
+    pub(crate) fn has_rings(&self) -> bool {
+        self.has_rings
+    }
+
+    /// Leaves what cannot be carried as it is: see [`locks`].
+    ///
+    /// # Errors
+    /// If `/proc` cannot be read.
+    pub(crate) fn without_locked(&mut self) -> Result<bool, Errno> {
+        if self.candidates.is_empty() {
+            return Ok(false);
+        }
+        let locked = locks::files()?;
+        let before = self.candidates.len();
+        self.candidates.retain(|candidate| !locked.contains(&(candidate.device, candidate.ino)));
+        Ok(self.candidates.len() < before)
     }
 
     /// The ends of pipes, which are carried apart from the rest.
@@ -519,7 +560,7 @@ fn candidate(fd: RawFd, stat: &Stat, others: &[u32]) -> Result<Option<Candidate>
     }
     let path = path_of(fd)?;
     if !path.to_bytes().starts_with(b"/")
-        || path.to_bytes().starts_with(b"/proc/")
+        || (path.to_bytes().starts_with(b"/proc/") && !path.to_bytes().starts_with(b"/proc/sys/"))
         || (!others.is_empty() && belongs(fd, others)?)
     {
         return Ok(None);
@@ -532,12 +573,41 @@ fn candidate(fd: RawFd, stat: &Stat, others: &[u32]) -> Result<Option<Candidate>
     Ok(Some(Candidate {
         fd,
         path,
+        device: stat.st_dev,
         ino: stat.st_ino,
         mode: stat.st_mode,
         flags: flags_of(fd)?,
         offset: offset_of(fd).filter(|offset| kind == FileType::RegularFile && *offset != 0),
         cloexec: fcntl_getfd(borrowed)?.contains(FdFlags::CLOEXEC),
     }))
+}
+
+/// Whether data can go through a socket: it has a peer, takes connections, or has an address.
+fn leads_to_others(socket: BorrowedFd<'_>) -> bool {
+    use rustix::net::{
+        AddressFamily, SocketAddrAny, SocketAddrV4, SocketAddrV6, getpeername, getsockname, sockopt,
+    };
+    /// Bytes of the address of a local socket that has none.
+    const NAMELESS: u32 = 2;
+    let port = |address: SocketAddrAny| {
+        let port = SocketAddrV4::try_from(address.clone()).map(|address| address.port());
+        port.or_else(|_| SocketAddrV6::try_from(address).map(|address| address.port()))
+    };
+    let is_named = |family| match (family, getsockname(socket)) {
+        (AddressFamily::UNIX, Ok(address)) => address.addr_len() > NAMELESS,
+        (AddressFamily::INET | AddressFamily::INET6, Ok(address)) => port(address) != Ok(0),
+        _ => true,
+    };
+    match sockopt::socket_domain(socket) {
+        // It leads to the kernel.
+        Ok(AddressFamily::NETLINK) => false,
+        Ok(family) => {
+            getpeername(socket).is_ok_and(|peer| peer.is_some())
+                || is_named(family)
+                || sockopt::socket_acceptconn(socket).unwrap_or(true)
+        }
+        Err(_) => true,
+    }
 }
 
 fn path_of(fd: RawFd) -> Result<CString, Errno> {

@@ -15,6 +15,7 @@
 //!   place         mount namespace, root, working directory
 //!   descriptors   open files across the border
 //!   conduits      pipes across the border
+//!   locks         record locks, which cannot be carried
 //!   checkpoint    rollback of the program itself
 //!   mappings      memory that would bypass a view
 //!   task          whether the process has other threads
@@ -32,6 +33,7 @@ mod files;
 mod flags;
 mod guard;
 mod link;
+mod locks;
 mod mappings;
 mod member;
 mod place;

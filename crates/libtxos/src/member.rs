@@ -259,8 +259,16 @@ impl Thread {
         let link = self.link()?;
         let lenient = flags & TX_LIVE_DANGEROUSLY != 0;
         let alone = is_single_threaded().map_err(negative)?;
+        if !sys::has_room() {
+            return Err(negative(Errno::NOMEM));
+        }
         let mut packed = if alone {
-            Packed::look(&[]).map_err(negative)?
+            let mut packed = Packed::look(&[]).map_err(negative)?;
+            let locked = packed.without_locked().map_err(negative)?;
+            if !lenient && (locked || packed.has_sockets() || packed.has_rings()) {
+                return Err(-ENOTXSUPPORT);
+            }
+            packed
         } else {
             if !lenient && shares_files().map_err(negative)? {
                 return Err(-ENOTXSUPPORT);
@@ -536,8 +544,8 @@ fn next_try(losses: u32) -> i32 {
     }
 }
 
-/// Whether a file is open that threads outside use too. What others open and close meanwhile does not count.
+/// Whether a file is open that threads outside use too, or a ring of asynchronous calls. What others open and close meanwhile does not count.
 fn shares_files() -> Result<bool, Errno> {
     let open = Packed::look(&VIEWS.lock().unwrap_or_else(PoisonError::into_inner))?;
-    Ok(open.has_files() && open.stays_open()?)
+    Ok(open.has_rings() || (open.has_files() && open.stays_open()?))
 }

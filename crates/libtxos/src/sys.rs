@@ -3,7 +3,10 @@
 
 use std::{
     os::fd::{AsRawFd, BorrowedFd, RawFd},
-    sync::atomic::{AtomicI32, Ordering},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicI32, Ordering},
+    },
 };
 
 use rustix::{
@@ -137,6 +140,19 @@ impl Mask {
     }
 }
 
+/// Whether there is memory for what a beginning takes: the library ends the program where it runs out of it
+/// half-way.
+pub(crate) fn has_room() -> bool {
+    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+    const ROOM: usize = 1 << 20;
+    let protection = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new mapping, of which nothing is used, and which is given back.
+    unsafe {
+        let room = mmap_anonymous(std::ptr::null_mut(), ROOM, protection, MapFlags::PRIVATE);
+        room.is_ok_and(|room| munmap(room, ROOM).is_ok())
+    }
+}
+
 /// Whether the program was executed with more privileges than its caller has (getauxval(3), `AT_SECURE`).
 pub(crate) fn is_secure() -> bool {
     // SAFETY: a plain number.
@@ -177,6 +193,18 @@ pub(crate) fn close(fd: RawFd) {
     unsafe { libc::close(fd) };
 }
 
+/// The numbers of all [`Held`].
+static HELD: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());
+
+fn held() -> MutexGuard<'static, Vec<RawFd>> {
+    HELD.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether a number is the library's own.
+pub(crate) fn is_held(fd: RawFd) -> bool {
+    held().contains(&fd)
+}
+
 /// A descriptor of the library's own, above the numbers that programs use, closed on exec.
 ///
 /// A program may close every number that it finds, and open others: so what is behind this one is
@@ -193,8 +221,11 @@ impl Held {
         // SAFETY: it makes a descriptor that nobody else knows, and changes none.
         let new = checked(i64::from(unsafe {
             libc::fcntl(of.as_raw_fd(), libc::F_DUPFD_CLOEXEC, lowest)
-        }))?;
+        }))
+        // No number from there on is allowed any more.
+        .map_err(|errno| if errno == Errno::INVAL { Errno::MFILE } else { errno })?;
         let stat = rustix::fs::fstat(of)?;
+        held().push(new as RawFd);
         Ok(Held { fd: new as RawFd, identity: (stat.st_dev, stat.st_ino) })
     }
 
@@ -207,6 +238,12 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
+        // A program that closed it may have made another one get its number.
+        let mut held = held();
+        if let Some(at) = held.iter().position(|fd| *fd == self.fd) {
+            held.swap_remove(at);
+        }
+        drop(held);
         if self.is_intact() {
             close(self.fd);
         }

@@ -60,6 +60,8 @@ pub struct Notified {
     pub id: u64,
     /// Thread that made the call, in the reader's pid namespace; 0 when it is not visible there.
     pub pid: u32,
+    /// The way in which it is made (`AUDIT_ARCH_*`).
+    pub arch: u32,
     /// Call number.
     pub nr: u32,
     /// Its registers.
@@ -76,7 +78,13 @@ pub fn notif_recv(listener: BorrowedFd<'_>) -> rustix::io::Result<Notified> {
         ioctl::ioctl(listener, ioctl::Updater::<NOTIF_RECV, libc::seccomp_notif>::new(&mut notif))?;
     }
     let data = notif.data;
-    Ok(Notified { id: notif.id, pid: notif.pid, nr: data.nr as u32, args: data.args })
+    Ok(Notified {
+        id: notif.id,
+        pid: notif.pid,
+        arch: data.arch,
+        nr: data.nr as u32,
+        args: data.args,
+    })
 }
 
 /// How a request is answered.

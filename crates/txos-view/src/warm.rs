@@ -15,8 +15,8 @@
 //!
 //! - The capture is mounted in no namespace: no path leads to it but through an overlay.
 //! - The namespace lives as long as a descriptor of it or a process in it.
-//! - `/proc`, `/sys` and `/dev` are the host's. A program that uses the API is not locked in, as a
-//!   command of `txos run` is: it asked for the transaction itself.
+//! - `/proc`, `/sys` and `/dev` are the host's, and the machine's settings in them are read-only. A program
+//!   that uses the API is not locked in, as a command of `txos run` is: it asked for the transaction itself.
 //!
 //! Sources: fsopen(2), fsmount(2), mount_namespaces(7), setns(2); overlayfs of Linux 6.15 and later takes a
 //! detached mount as its lower layer.
@@ -33,8 +33,7 @@ use rustix::{
     io::Errno,
     mount::{
         FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, fsconfig_create,
-        fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, mount_bind_recursive,
-        mount_change,
+        fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, mount_change,
     },
     thread::UnshareFlags,
 };
@@ -102,13 +101,7 @@ pub fn warm(spec: &ViewSpec, stable: BorrowedFd<'_>, source: &str) -> Result<War
     let stable = PathBuf::from(format!("/proc/self/fd/{}", stable.as_raw_fd()));
     let new_root = mounts::scaffold(spec)?;
     mounts::overlays(spec, &stable, &new_root, source)?;
-    for name in ["proc", "sys", "dev"] {
-        let (from, at) = (Path::new("/").join(name), new_root.join(name));
-        if from.is_dir() && at.is_dir() {
-            mount_bind_recursive(&from, &at)
-                .map_err(|errno| ViewError::mount(from.display().to_string(), &at, errno))?;
-        }
-    }
+    mounts::kernels_own(&new_root)?;
     mounts::enter_root(&new_root)?;
     let failed = |errno| ViewError::step("look at the new view", errno);
     let open = |name| openat(CWD, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());

@@ -107,8 +107,8 @@ impl Filter {
 
     /// A filter for the running machine that refuses nothing by itself: it asks about calls whose rule
     /// `asks`, about those of `further`, and about those of `addressed` that name an address in their fifth
-    /// argument. Everything else goes through; so does whatever is called from the instruction before
-    /// `gate`, and what is called in another architecture's way.
+    /// argument; and about what is called in another architecture's way, or newer than every call of the
+    /// table. Everything else goes through; so does whatever is called from the instruction before `gate`.
     pub fn asking(
         gate: u64,
         asks: &dyn Fn(Action) -> bool,
@@ -118,10 +118,12 @@ impl Filter {
         const ASK: &[Case] = &[Case { when: &[], then: Action::Ask(Ask::Contact) }];
         const ADDRESSED: &[Case] =
             &[Case { when: &[Test::Given(4)], then: Action::Ask(Ask::Contact) }];
-        let mut program = vec![load(ARCH), if_equal(Arch::HOST.audit(), 1, 0), ret(RET_ALLOW)];
+        let mut program = vec![load(ARCH), if_equal(Arch::HOST.audit(), 1, 0), ret(RET_USER_NOTIF)];
         let (low, high) = (gate as u32, (gate >> 32) as u32);
         program.extend([load(CALLER), if_equal(low, 0, 3), load(CALLER + 4)]);
         program.extend([if_equal(high, 0, 1), ret(RET_ALLOW), load(NR)]);
+        let unknown = if_at_least(Arch::HOST.first_unknown(), 0, 1);
+        program.extend([if_equal(SKIPPED, 2, 0), unknown, ret(RET_USER_NOTIF)]);
         let mut add = |call: &str, body: Vec<Insn>| {
             if let Some(number) = Arch::HOST.number(call) {
                 let skip = u8::try_from(body.len()).expect("a rule is far shorter than 255 steps");

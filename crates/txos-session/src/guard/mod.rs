@@ -31,6 +31,7 @@ use rustix::{
     io::Errno,
     process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open},
 };
+use txos_effects::filter::Arch;
 use txos_effects::notify::{Answer, Notified, notif_recv, notif_send, notif_sync_wake_up};
 use txos_protocol::ASKED;
 
@@ -98,6 +99,11 @@ pub(crate) fn answer_all(listener: &OwnedFd, name: &str, controls: &Controls) {
 
 fn answer(listener: &OwnedFd, call: &Notified, session: &str, controls: &Controls) -> Answer {
     let target = Target::new(listener.as_fd(), call);
+    // A program for 32 bits, say: its numbers mean other calls.
+    if call.arch != Arch::HOST.audit() {
+        let control = controls.of_process(target.task());
+        return control.map_or(Answer::Proceed, |control| unsupported(&control, "another way"));
+    }
     let name = rules::name_of(call.nr);
     if name == "tgkill" && call.args[0] as i32 == ASKED {
         return tell_name(&target, call, session);

@@ -85,8 +85,10 @@ pub(super) struct Lent {
     ended: bool,
     /// Whether members write to the inner pipe as well.
     both: bool,
-    /// What was put into the inner pipe.
+    /// What was seen outside.
     record: Vec<u8>,
+    /// How much of it was put into the inner pipe.
+    lent: usize,
     /// How much of it members have read; all of it where they have both ends.
     taken: usize,
     /// Where they have both ends: what was left in the inner pipe.
@@ -130,6 +132,7 @@ impl Lent {
             ended: false,
             both,
             record: Vec::new(),
+            lent: 0,
             taken: 0,
             left: Vec::new(),
             key: (stat.st_dev, stat.st_ino),
@@ -149,7 +152,7 @@ impl Lent {
     /// Lends what waits outside, as far as there is room. Gives whether it waits for another transaction.
     pub(super) fn pump(&mut self) -> Result<bool, Errno> {
         let there = waits_in(&self.outer)?;
-        if there > self.record.len() && self.place != Place::Holds && !self.hold() {
+        if there > self.lent && self.place != Place::Holds && !self.hold() {
             return Ok(true);
         }
         if self.place == Place::Holds && self.waiting.has(self.key) && self.give_way()? {
@@ -158,21 +161,24 @@ impl Lent {
         if self.ended {
             return Ok(self.waiting.has(self.key));
         }
-        if there > self.record.len() {
-            self.lend()?;
-        }
+        self.lend(there)?;
         // The end first: what comes before it is there then.
         let ended = self.has_ended();
         let there = waits_in(&self.outer)?;
-        if there * 2 >= fcntl_getpipe_size(&self.outer)? {
+        let all_lent = there <= self.lent;
+        // Room outside is made when members have read all that there is: not for those that read nothing.
+        let fills_up = all_lent && there * 2 >= fcntl_getpipe_size(&self.outer)?;
+        let unread = waits_in(&self.inner)?;
+        if fills_up && unread == 0 {
             self.grow()?;
         }
-        if there <= self.record.len() && !self.both && ended {
+        if all_lent && !self.both && ended {
             self.inner = reopened(&self.inner, OFlags::RDONLY)?;
             self.ended = true;
         }
-        // As long as others wait, whether something was read has to be looked at again and again.
-        Ok(self.place == Place::Holds && self.waiting.has(self.key))
+        // Nothing tells that something was read.
+        let others_wait = self.place == Place::Holds && self.waiting.has(self.key);
+        Ok(others_wait || (fills_up && unread > 0 && !self.ended))
     }
 
     /// Becomes the one that is lent what waits; `false` if another one is.
@@ -189,32 +195,38 @@ impl Lent {
 
     /// Takes back what was lent, if nobody has read any of it, so that another transaction can be lent it.
     fn give_way(&mut self) -> Result<bool, Errno> {
-        if self.both || waits_in(&self.inner)? != self.record.len() {
+        if self.both || waits_in(&self.inner)? != self.lent {
             return Ok(false);
         }
         let into = reopened(&self.inner, OFlags::WRONLY)?;
         let back = drained(&reopened(&self.inner, OFlags::RDONLY)?)?;
-        if back.len() < self.record.len() {
+        if back.len() < self.lent {
             // Somebody has begun to read just now: the rest is his.
             put(&into, &back)?;
             return Ok(false);
         }
         (self.inner, self.ended) = (into, false);
         self.record.clear();
+        self.lent = 0;
         let _ = flock(&self.outer, FlockOperation::Unlock);
         self.waiting.add(self.key);
         self.place = Place::Waits;
         Ok(true)
     }
 
-    fn lend(&mut self) -> Result<(), Errno> {
-        let copy = copied(&self.outer)?;
-        let Some(new) = copy.get(self.record.len()..) else { return Ok(()) };
-        let lent = match self.both {
-            true => put(&reopened(&self.inner, OFlags::WRONLY)?, new)?,
-            false => put(&self.inner, new)?,
-        };
-        self.record.extend(&new[..lent]);
+    /// Lends as much as there is room for of what waits, which is `there` bytes.
+    fn lend(&mut self, there: usize) -> Result<(), Errno> {
+        if self.lent == self.record.len() && there > self.lent {
+            let copy = copied(&self.outer)?;
+            self.record.extend(copy.get(self.lent..).unwrap_or_default());
+        }
+        let new = &self.record[self.lent..];
+        if !new.is_empty() {
+            self.lent += match self.both {
+                true => put(&reopened(&self.inner, OFlags::WRONLY)?, new)?,
+                false => put(&self.inner, new)?,
+            };
+        }
         Ok(())
     }
 
@@ -240,7 +252,7 @@ impl Lent {
 
     /// See [`super::Pipes::settle`].
     pub(super) fn settle(&mut self) -> Result<(), Errno> {
-        self.taken = self.record.len();
+        self.taken = self.lent;
         if self.both {
             self.left = drained(&reopened(&self.inner, OFlags::RDONLY)?)?;
         } else {

@@ -47,15 +47,35 @@ pub(super) fn mount_proc(root: &Path) -> Result<()> {
     Ok(())
 }
 
+/// The host's own `/proc`, for threads that stay in its pid namespace: as it is, but for what would change the
+/// machine, which is read-only.
+pub(crate) fn bind_proc(root: &Path) -> Result<()> {
+    let at = root.join("proc");
+    mount_bind_recursive("/proc", &at).map_err(|errno| ViewError::mount("/proc", &at, errno))?;
+    for name in READ_ONLY {
+        let path = at.join(name);
+        let failed = |errno| ViewError::mount("read-only", &path, errno);
+        match mount_bind_recursive(&path, &path) {
+            Ok(()) => make_read_only(&path).map_err(failed)?,
+            Err(Errno::NOENT) => {}
+            Err(errno) => return Err(failed(errno)),
+        }
+    }
+    Ok(())
+}
+
+/// Makes what is mounted at a path, and all below it, read-only.
+fn make_read_only(at: &Path) -> std::result::Result<(), Errno> {
+    let fd = openat(CWD, at, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    sys::read_only_recursively(fd.as_fd())
+}
+
 /// The host's `/sys` with all that is mounted below it, read-only.
-pub(super) fn mount_sys(root: &Path) -> Result<()> {
+pub(crate) fn mount_sys(root: &Path) -> Result<()> {
     let at = root.join("sys");
     if !Path::new("/sys").is_dir() {
         return Ok(());
     }
     mount_bind_recursive("/sys", &at).map_err(|errno| ViewError::mount("/sys", &at, errno))?;
-    let fd = openat(CWD, &at, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-        .map_err(|errno| ViewError::mount("/sys", &at, errno))?;
-    sys::read_only_recursively(fd.as_fd())
-        .map_err(|errno| ViewError::mount("/sys read-only", &at, errno))
+    make_read_only(&at).map_err(|errno| ViewError::mount("/sys read-only", &at, errno))
 }

@@ -118,6 +118,22 @@ pub(crate) fn open_device() -> Result<OwnedFd> {
     })
 }
 
+/// The kernel's own file systems in a warm view: the machine's, of which nothing that is not a process's own
+/// can be changed.
+pub(crate) fn kernels_own(root: &Path) -> Result<()> {
+    if Path::new("/proc/self").exists() && root.join("proc").is_dir() {
+        kernel::bind_proc(root)?;
+    }
+    if root.join("sys").is_dir() {
+        kernel::mount_sys(root)?;
+    }
+    let (from, at) = (Path::new("/dev"), root.join("dev"));
+    if from.is_dir() && at.is_dir() {
+        mount_bind_recursive(from, &at).map_err(|errno| ViewError::mount("/dev", &at, errno))?;
+    }
+    Ok(())
+}
+
 /// The scaffold of a warm view (see [`crate::warm`]); gives the place of its root.
 pub(crate) fn scaffold(spec: &ViewSpec) -> Result<PathBuf> {
     tmpfs(&spec.scaffold, "mode=0700")?;
