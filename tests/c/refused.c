@@ -269,6 +269,14 @@ static void record_locks(void) {
     lock.l_type = F_UNLCK;
     CHECK_EQ(fcntl(fd, F_SETLK, &lock), 0);
     works();
+    // One that was taken through another descriptor, which is exempt.
+    int exempt = open("locked", O_RDWR);
+    CHECK_EQ(tx_exempt_fd(exempt), 0);
+    lock.l_type = F_WRLCK;
+    CHECK_EQ(fcntl(exempt, F_SETLK, &lock), 0);
+    CHECK_EQ(sys_xbegin(PLAIN), -ENOTXSUPPORT);
+    CHECK_EQ(close(exempt), 0);
+    works();
     // Locks of the open file stay.
     CHECK_EQ(flock(fd, LOCK_EX), 0);
     CHECK_EQ(sys_xbegin(PLAIN), 0);

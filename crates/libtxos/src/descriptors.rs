@@ -133,6 +133,8 @@ struct Candidate {
 pub(crate) struct Packed {
     candidates: Vec<Candidate>,
     pipes: Vec<End>,
+    /// Numbers of regular files, the exempt ones as well.
+    files: Vec<RawFd>,
     /// Whether there is a socket that leads to others.
     has_sockets: bool,
     /// Whether there is a ring of asynchronous calls.
@@ -153,7 +155,7 @@ impl Packed {
         let _low = low();
         let mut packed = Packed::default();
         for fd in numbers()? {
-            if sys::is_held(fd) || is_exempt(fd) {
+            if sys::is_held(fd) {
                 continue;
             }
             match packed.add(fd, others) {
@@ -168,6 +170,12 @@ impl Packed {
 
     fn add(&mut self, fd: RawFd, others: &[u32]) -> Result<(), Errno> {
         let stat = fstat(sys::borrow(fd))?;
+        if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile {
+            self.files.push(fd);
+        }
+        if is_exempt(fd) {
+            return Ok(());
+        }
         self.pipes.extend(End::look(fd, &stat)?);
         self.candidates.extend(candidate(fd, &stat, others)?);
         match FileType::from_raw_mode(stat.st_mode) {
@@ -202,7 +210,7 @@ impl Packed {
         if self.candidates.is_empty() {
             return Ok(false);
         }
-        let locked = locks::files()?;
+        let locked = locks::files(&self.files)?;
         let before = self.candidates.len();
         self.candidates.retain(|candidate| !locked.contains(&(candidate.device, candidate.ino)));
         Ok(self.candidates.len() < before)

@@ -4,21 +4,22 @@
 //! closes any descriptor of that file: so a file with such locks cannot be carried into a view and back. Locks
 //! of open files (`F_OFD_SETLK`, flock(2)) stay where they are.
 
+use std::os::fd::RawFd;
+
 use rustix::io::Errno;
 
-/// The files on which this process has record locks: device and inode.
+/// The files on which this process has record locks, taken through one of these: device and inode.
 ///
 /// # Errors
 /// If `/proc` cannot be read.
-pub(crate) fn files() -> Result<Vec<(u64, u64)>, Errno> {
-    let entries = std::fs::read_dir("/proc/self/fdinfo").map_err(errno_of)?;
-    // One that cannot be read was closed meanwhile.
-    let texts = entries.flatten().filter_map(|entry| std::fs::read_to_string(entry.path()).ok());
-    Ok(texts.flat_map(|text| text.lines().filter_map(file_of).collect::<Vec<_>>()).collect())
-}
-
-fn errno_of(error: std::io::Error) -> Errno {
-    Errno::from_io_error(&error).unwrap_or(Errno::IO)
+pub(crate) fn files(numbers: &[RawFd]) -> Result<Vec<(u64, u64)>, Errno> {
+    let mut files = Vec::new();
+    for fd in numbers {
+        let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}"))
+            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+        files.extend(text.lines().filter_map(file_of));
+    }
+    Ok(files)
 }
 
 /// The file of a line `lock: 1: POSIX ADVISORY WRITE 77 fe:00:131 0 EOF` (proc_pid_fdinfo(5)).
