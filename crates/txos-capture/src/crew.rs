@@ -101,8 +101,7 @@ impl Workers {
     /// # Errors
     /// If one panicked or was left behind.
     pub(crate) fn stop(&mut self) -> Result<()> {
-        self.crew.stopping.store(true, Ordering::Release);
-        self.crew.changed.notify_all();
+        self.crew.stop_all();
         // All at once: the wait for one is a wait for all.
         self.threads.iter().for_each(nudge::nudge);
         let deadline = Instant::now() + LAST_ANSWER;
@@ -142,7 +141,7 @@ impl Crew {
                 Received::Request(length) => self.answer(number, &mut hand, length),
                 Received::Interrupted => {}
                 Received::NotMounted => thread::sleep(MOUNT_POLL),
-                Received::Ended => return self.end(),
+                Received::Ended => return self.stop_all(),
             }
         }
     }
@@ -151,8 +150,10 @@ impl Crew {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// The connection has ended: nobody need stand by any more.
-    fn end(&self) {
+    /// The connection has ended, or is to: nobody need stand by any more.
+    fn stop_all(&self) {
+        // Under the lock: who has seen that nobody stops, and is about to wait, waits first.
+        let _active = self.active.lock().unwrap_or_else(PoisonError::into_inner);
         self.stopping.store(true, Ordering::Release);
         self.changed.notify_all();
     }

@@ -197,6 +197,8 @@ impl<'s> Prepared<'s> {
     /// # Errors
     /// [`StoreError::Conflict`]: nothing was done, and the call may be repeated.
     /// [`StoreError::Unfinished`]: it is committed, but applying it failed; recovery goes on.
+    /// [`StoreError::Undecided`]: whether it is committed only a recovery can tell, which needs all
+    /// that is staged: the transaction must not be aborted.
     /// Otherwise nothing was done.
     pub fn commit(
         &mut self,
@@ -243,8 +245,11 @@ impl<'s> Prepared<'s> {
             }
             Err(error) => {
                 domain.resume();
-                self.plan = unstaged;
-                stage::unstage(&mut self.tx)?;
+                // Where there may be a commit record, recovery needs what is staged.
+                if !matches!(error, StoreError::Undecided { .. }) {
+                    self.plan = unstaged;
+                    stage::unstage(&mut self.tx)?;
+                }
                 return Err(error);
             }
         };

@@ -1,9 +1,9 @@
 //! How transactions ended: one line of JSON each, only ever appended.
 
 use std::{
-    fs::{self, OpenOptions},
+    fs::{self, File, OpenOptions},
     io::{self, Write},
-    os::unix::fs::OpenOptionsExt,
+    os::unix::fs::{FileExt, OpenOptionsExt},
 };
 
 use serde::{Deserialize, Serialize};
@@ -89,13 +89,15 @@ impl StateDir {
         let path = self.path.join("log");
         let mut line = serde_json::to_vec(entry).unwrap_or_default();
         line.push(b'\n');
-        OpenOptions::new()
-            .create(true)
-            .append(true)
-            .mode(0o600)
-            .open(&path)
-            .and_then(|mut file| file.write_all(&line))
-            .map_err(|error| StoreError::std("write", &path, &error))
+        let mut append = || {
+            let mut options = OpenOptions::new();
+            let mut file = options.create(true).read(true).append(true).mode(0o600).open(&path)?;
+            if is_torn(&file)? {
+                line.insert(0, b'\n');
+            }
+            file.write_all(&line)
+        };
+        append().map_err(|error| StoreError::std("write", &path, &error))
     }
 
     /// All lines of the log, oldest first; a line that a crash tore is left out.
@@ -104,12 +106,56 @@ impl StateDir {
     /// If the file cannot be read.
     pub fn history(&self) -> Result<Vec<LogEntry>> {
         let path = self.path.join("log");
-        match fs::read_to_string(&path) {
+        match fs::read(&path) {
             Ok(text) => {
-                Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
+                let lines = text.split(|byte| *byte == b'\n');
+                Ok(lines.filter_map(|line| serde_json::from_slice(line).ok()).collect())
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
             Err(error) => Err(StoreError::std("read", &path, &error)),
         }
+    }
+}
+
+/// Whether the last line of the file was not written to its end.
+fn is_torn(file: &File) -> io::Result<bool> {
+    let Some(last) = file.metadata()?.len().checked_sub(1) else { return Ok(false) };
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, last)?;
+    Ok(byte != *b"\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Privilege;
+
+    fn entry(id: u64) -> LogEntry {
+        LogEntry {
+            id: TxId(id),
+            outcome: Outcome::Aborted,
+            command: "false".to_owned(),
+            started_ms: 1,
+            ended_ms: 2,
+            status: Some(1),
+            retries: 0,
+            changes: 0,
+            note: String::new(),
+            loss: None,
+        }
+    }
+
+    #[test]
+    fn a_torn_line_takes_no_other_along() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::open(&dir.path().join("state"), Privilege::User).unwrap();
+        let path = state.path().join("log");
+        state.log(&entry(1)).unwrap();
+        // Torn within a character of two bytes.
+        let whole = fs::read(&path).unwrap();
+        fs::write(&path, [&whole, &b"{\"command\":\"caf\xc3"[..]].concat()).unwrap();
+        assert_eq!(state.history().unwrap(), [entry(1)]);
+        state.log(&entry(2)).unwrap();
+        assert_eq!(state.history().unwrap(), [entry(1), entry(2)]);
     }
 }

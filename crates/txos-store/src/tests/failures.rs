@@ -8,7 +8,8 @@
 //! | anything else | nothing of it is there, before and after a recovery |
 //!
 //! And after the recovery the store takes the next commit. With `TXOS_FAULTS=all` a view's commit
-//! meets each error at each call, otherwise two of them at each; small commits always meet all.
+//! meets each error at each call, otherwise two of them at each; small commits always meet all. A disk
+//! that is gone fails a call and all after it that need the disk.
 
 use std::{
     cell::RefCell,
@@ -46,13 +47,17 @@ const FATES: [Fate; 8] = [
 struct FailAt {
     left: u64,
     fate: Fate,
+    /// Whether every call after it that needs the disk meets the same: a disk that is gone, while
+    /// names still change in memory.
+    lasting: bool,
     /// Whether it came to that call.
     met: bool,
 }
 
 impl Watcher for FailAt {
-    fn before(&mut self, _call: &Call<'_>) -> Fate {
-        if self.met || self.left > 0 {
+    fn before(&mut self, call: &Call<'_>) -> Fate {
+        let data = matches!(call, Call::Write { .. } | Call::Flush { .. } | Call::FlushFs { .. });
+        if (self.met && !(self.lasting && data)) || self.left > 0 {
             self.left = self.left.saturating_sub(1);
             return Fate::Pass;
         }
@@ -129,17 +134,32 @@ fn commit_small(store: &Store, root: &Path, options: &SmallOptions<'_>) -> Resul
 
 #[test]
 fn a_small_commit_says_the_truth_whichever_call_fails() {
+    let met = fail_small(&FATES, false);
+    assert!(met.contains(&Said::Nothing) && met.contains(&Said::Unfinished), "{met:?}");
+}
+
+#[test]
+fn a_small_commit_says_the_truth_of_a_disk_that_is_gone() {
+    let met = fail_small(&[Fate::Fail(Errno::IO)], true);
+    assert!(met.contains(&Said::Undecided), "{met:?}");
+}
+
+/// What was said when each call met each of the fates.
+fn fail_small(fates: &[Fate], lasting: bool) -> BTreeSet<Said> {
     let pair = Pair::new(tree);
     let before = scan(&pair.host);
     commit_small(&pair.store(), &pair.host, &DURABLE).unwrap();
     let after = scan(&pair.host);
     let mut met = BTreeSet::new();
-    for (options, fate) in [DURABLE, QUICK].iter().flat_map(|options| FATES.map(|f| (options, f))) {
+    let both = [DURABLE, QUICK];
+    for (options, fate) in both.iter().flat_map(|options| fates.iter().map(move |f| (options, *f)))
+    {
         for call in 0.. {
-            let what = format!("call {call} with {fate:?}, durable: {}", options.durable);
+            let durable = options.durable;
+            let what = format!("call {call} with {fate:?}, lasting: {lasting}, durable: {durable}");
             let pair = Pair::new(tree);
             let store = pair.store();
-            let fault = Rc::new(RefCell::new(FailAt { left: call, fate, met: false }));
+            let fault = Rc::new(RefCell::new(FailAt { left: call, fate, lasting, met: false }));
             let result = watched(fault.clone(), || commit_small(&store, &pair.host, options));
             let said = said(&result, |()| false);
             let now = scan(&pair.host);
@@ -159,7 +179,7 @@ fn a_small_commit_says_the_truth_whichever_call_fails() {
             }
         }
     }
-    assert!(met.contains(&Said::Nothing) && met.contains(&Said::Unfinished), "{met:?}");
+    met
 }
 
 fn everything(root: &Path) {
@@ -178,34 +198,51 @@ fn everything(root: &Path) {
 #[test]
 fn a_views_commit_says_the_truth_whichever_call_fails() {
     if able() {
-        fail_everywhere(&|| World::new(tree));
+        fail_everywhere(&|| World::new(tree), None);
     }
 }
 
 #[test]
 fn a_views_commit_across_file_systems_says_the_truth_whichever_call_fails() {
     if able() {
-        fail_everywhere(&|| World::across(tree));
+        fail_everywhere(&|| World::across(tree), None);
     }
 }
 
-fn fail_everywhere(make: &dyn Fn() -> World) {
-    let all = std::env::var_os("TXOS_FAULTS").is_some_and(|value| value == "all");
+#[test]
+fn a_views_commit_across_file_systems_says_the_truth_of_a_disk_that_is_gone() {
+    if able() {
+        let met = fail_everywhere(&|| World::across(tree), Some(Fate::Fail(Errno::IO)));
+        assert!(met.contains(&Said::Undecided), "{met:?}");
+    }
+}
+
+/// Each call of a view's commit meets a fate: `lasting` from there on, or one after the other once.
+fn fail_everywhere(make: &dyn Fn() -> World, lasting: Option<Fate>) -> BTreeSet<Said> {
+    let all =
+        lasting.is_none() && std::env::var_os("TXOS_FAULTS").is_some_and(|value| value == "all");
     let mut met = BTreeSet::new();
-    for round in 0..if all { FATES.len() } else { 2 } {
+    let rounds = match (lasting, all) {
+        (Some(_), _) => 1,
+        (None, true) => FATES.len(),
+        (None, false) => 2,
+    };
+    for round in 0..rounds {
         for call in 0.. {
-            let fate = match all {
-                true => FATES[round],
-                false => FATES[(call as usize * 2 + round) % FATES.len()],
+            let fate = match (lasting, all) {
+                (Some(fate), _) => fate,
+                (None, true) => FATES[round],
+                (None, false) => FATES[(call as usize * 2 + round) % FATES.len()],
             };
-            let what = format!("call {call} with {fate:?}");
+            let lasting = lasting.is_some();
+            let what = format!("call {call} with {fate:?}, lasting: {lasting}");
             let world = make();
             let origins = world.inodes();
             let before = scan(&world.host);
             let tx = world.run(&everything);
             let delta = world.extract(&tx, &origins).unwrap();
             let lock = world.state.try_lock("test").unwrap();
-            let fault = Rc::new(RefCell::new(FailAt { left: call, fate, met: false }));
+            let fault = Rc::new(RefCell::new(FailAt { left: call, fate, lasting, met: false }));
             let result = watched(fault.clone(), || {
                 let mut prepared = Prepared::stage(&world.state, tx, delta)?;
                 prepared.commit(&lock, &mut |_| Ok(()), &mut NoDomain, true)
@@ -227,4 +264,5 @@ fn fail_everywhere(make: &dyn Fn() -> World) {
         }
     }
     assert!(met.contains(&Said::Nothing) && met.contains(&Said::Committed), "{met:?}");
+    met
 }
