@@ -39,8 +39,9 @@ demo: build ## install a real Debian package inside `txos run`: fail, commit, co
 test: ## build, then run the whole test suite
 	@scripts/setup build test
 	cargo build --release --locked -p txos -p libtxos
-	scripts/test
+	@scripts/tidy $(TARGET)/release/txos
 	CXLOCK_LOOM_PREEMPTIONS=3 crates/cxlock/check.sh loom
+	scripts/test
 
 programs: build ## run the real programs of the test suite in transactions, none left out
 	@scripts/setup build test programs

@@ -77,6 +77,10 @@ fn an_error_of_the_command_line_gives_125_and_says_which() {
         txos.call(["run", "--retries", "many", "--", "true"]).expect(125).says(&["--retries"]);
         txos.call(["run", "--max-bytes", "lots", "--", "true"]).expect(125).says(&["--max-bytes"]);
         txos.call(["run", "--timeout", "soon", "--", "true"]).expect(125).says(&["--timeout"]);
+        for time in ["0", "0ms", "3000000000000000h"] {
+            txos.call(["run", "--timeout", time, "--", "true"]).expect(125).says(&["--timeout"]);
+        }
+        txos.call(["run", "--pass-fd", "99", "--", "true"]).expect(125).says(&["descriptor 99"]);
         txos.call(["run", "--tree", "/nonexistent/tree", "--", "true"])
             .expect(125)
             .says(&["/nonexistent/tree"]);

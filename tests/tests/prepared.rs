@@ -1,8 +1,11 @@
 //! Transactions that are kept: shown, committed or aborted later.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
-use txos_tests::exec::Outcome;
+use rustix::fs::{FlockOperation, flock};
+use rustix::process::Signal;
+use txos_tests::exec::{LIMIT, Outcome, Running};
 use txos_tests::report::Report;
 use txos_tests::scratch::Scratch;
 use txos_tests::tree::Tree;
@@ -54,8 +57,60 @@ fn a_kept_transaction_changes_nothing_until_it_is_committed() {
         assert_eq!(read(scratch, "d/g"), "old\nmore\n");
         assert!(!listed(&txos, &id));
         // It is over: nothing more can be done with it.
-        txos.call(["commit", &id]).expect(125).says(&[&id]);
-        txos.call(["abort", &id]).expect(125).says(&[&id]);
+        txos.call(["commit", &id]).expect(125).says(&[&id, "committed"]);
+        txos.call(["abort", &id]).expect(125).says(&[&id, "committed"]);
+    });
+}
+
+/// Waits until a process takes SIGTERM itself.
+fn until_it_listens(running: &mut Running) {
+    let status = format!("/proc/{}/status", running.pid().as_raw_pid());
+    let begin = Instant::now();
+    loop {
+        let text = std::fs::read_to_string(&status).unwrap_or_default();
+        let caught = text.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+        if text.starts_with("Name:\ttxos\n") && caught.is_some_and(|mask| mask & (1 << 14) != 0) {
+            return;
+        }
+        assert!(running.alive() && begin.elapsed() < LIMIT, "never listened:\n{text}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_signal_before_the_decision_leaves_a_transaction_kept() {
+    for_both(|scratch, txos| {
+        let (_, id) = keep(scratch, &txos, &[], "echo x >f");
+        // As another commit would.
+        let lock = std::fs::File::open(scratch.state().join("lock")).expect("the lock");
+        for verb in ["commit", "abort"] {
+            flock(&lock, FlockOperation::LockExclusive).expect("the lock");
+            let mut running = txos.start([verb, &id]);
+            until_it_listens(&mut running);
+            running.signal(Signal::TERM);
+            running.end(LIMIT).expect(128 + 15).says(&[&id, "stays kept"]);
+            flock(&lock, FlockOperation::Unlock).expect("the lock");
+            assert!(listed(&txos, &id) && read(scratch, "f").is_empty(), "{verb}");
+        }
+        txos.call(["commit", &id]).expect(0);
+        assert_eq!(read(scratch, "f"), "x\n");
+        assert_eq!(scratch.leftovers(), Vec::<String>::new());
+    });
+}
+
+#[test]
+fn looking_makes_no_state_directory() {
+    for_both(|scratch, txos| {
+        let state = scratch.inside().join("never");
+        let txos = txos.state(&state);
+        for looks in [&["ps"][..], &["ps", "--json"], &["log"], &["stats"], &["policy"]] {
+            txos.call(looks).expect(0);
+        }
+        for asks in [&["show", "1"][..], &["why", "1"], &["diff", "1"]] {
+            txos.call(asks).expect(125).says(&["no transaction 1", "txos log"]);
+        }
+        assert!(!state.exists());
     });
 }
 

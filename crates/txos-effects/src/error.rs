@@ -42,6 +42,12 @@ pub enum Error {
         /// Why.
         error: io::Error,
     },
+    /// A descriptor that is to be handed on was not inherited.
+    #[error(
+        "descriptor {0} cannot be handed on: it is not open, or closed on exec; open it in the shell, \
+         as in `{0}>file`, and give numbers from 3 on"
+    )]
+    NotInherited(i32),
     /// A system call failed.
     #[error("cannot {what}: {error}")]
     System {

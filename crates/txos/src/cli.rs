@@ -78,7 +78,21 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         "h" => 3600.0,
         _ => return Err(format!("unknown unit {unit:?}: use ms, s, m or h")),
     };
-    Duration::try_from_secs_f64(number * scale).map_err(|error| error.to_string())
+    /// So that it can be added to any point in time.
+    const LONGEST: f64 = 100.0 * 366.0 * 24.0 * 3600.0;
+    let seconds = number * scale;
+    if seconds > LONGEST {
+        return Err("longer than a hundred years".to_owned());
+    }
+    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+}
+
+/// Parses a length of time as [`duration`] does; one in which nothing can happen is refused.
+pub fn time_limit(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        Duration::ZERO => Err("no time at all: give more, or leave the option out".to_owned()),
+        limit => Ok(limit),
+    }
 }
 
 /// Parses a size in bytes: a number with an optional unit `K`, `M`, `G` or `T` (powers of 1024).
@@ -129,6 +143,8 @@ mod tests {
         assert_eq!(duration("250ms"), Ok(Duration::from_millis(250)));
         assert_eq!(duration("2h"), Ok(Duration::from_secs(7200)));
         assert!(duration("5 parsecs").is_err() && duration("").is_err() && duration("-1").is_err());
+        assert!(duration("3000000000000000h").is_err() && duration("1e300").is_err());
+        assert!(time_limit("0").is_err() && time_limit("0.5").is_ok());
         assert_eq!(size("4096"), Ok(4096));
         assert_eq!(size("2K"), Ok(2048));
         assert_eq!(size("1GiB"), Ok(1 << 30));

@@ -41,6 +41,23 @@ pub fn open() -> Result<StateDir> {
     open_at(&txos_store::default_directory()?)
 }
 
+/// Opens the state directory of the calling user, if there is one.
+///
+/// # Errors
+/// If it must not be trusted.
+pub fn open_if_there() -> Result<Option<StateDir>> {
+    let path = txos_store::default_directory()?;
+    match path.symlink_metadata() {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && !is_inside() => Ok(None),
+        _ => open_at(&path).map(Some),
+    }
+}
+
+/// Whether this process is inside a transaction.
+fn is_inside() -> bool {
+    Path::new(HELPERS).exists()
+}
+
 /// Opens a state directory of the calling user.
 ///
 /// # Errors
@@ -48,7 +65,7 @@ pub fn open() -> Result<StateDir> {
 pub fn open_at(path: &Path) -> Result<StateDir> {
     // A state directory made inside would be the transaction's own.
     ensure!(
-        !Path::new(HELPERS).exists(),
+        !is_inside(),
         "this is inside a transaction: what txos keeps is not seen here; ask from outside"
     );
     let privilege = match credentials() {

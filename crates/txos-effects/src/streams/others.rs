@@ -43,9 +43,14 @@ impl Inherited {
     ///
     /// # Errors
     ///
-    /// [`Error::System`] when `/proc` does not tell them.
+    /// [`Error::System`] when `/proc` does not tell them, [`Error::NotInherited`] for one of `pass` that
+    /// is not among them.
     pub fn take(pass: &[RawFd]) -> Result<Inherited, Error> {
         let told = sys::adopt_inherited().map_err(Error::system("take inherited descriptors"))?;
+        let there = |number: &RawFd| told.iter().any(|fd: &OwnedFd| fd.as_raw_fd() == *number);
+        if let Some(number) = pass.iter().find(|number| !there(number)) {
+            return Err(Error::NotInherited(*number));
+        }
         let passed = |fd: OwnedFd| {
             let number = fd.as_raw_fd();
             (fd, pass.contains(&number))

@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn a_torn_line_takes_no_other_along() {
         let dir = tempfile::tempdir().unwrap();
-        let state = StateDir::open(&dir.path().join("state"), Privilege::User).unwrap();
+        let state = StateDir::open(dir.path().join("state"), Privilege::User).unwrap();
         let path = state.path().join("log");
         state.log(&entry(1)).unwrap();
         // Torn within a character of two bytes.

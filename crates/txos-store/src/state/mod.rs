@@ -217,6 +217,11 @@ fn overwrite_open(file: &File, text: &[u8]) -> io::Result<()> {
 }
 
 fn create(path: &Path) -> Result<()> {
+    let failed = |error: io::Error| {
+        let reason = format!("the state directory cannot be created: {error}");
+        let remedy = "set TXOS_STATE to a place where you may make one";
+        StoreError::refused(path, reason, remedy)
+    };
     match DirBuilder::new().mode(0o700).create(path) {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
@@ -224,9 +229,9 @@ fn create(path: &Path) -> Result<()> {
             let above = path.parent().unwrap_or(Path::new("/"));
             fs::create_dir_all(above)
                 .and_then(|()| DirBuilder::new().mode(0o700).create(path))
-                .map_err(|error| StoreError::std("create the state directory", path, &error))
+                .map_err(failed)
         }
-        Err(error) => Err(StoreError::std("create the state directory", path, &error)),
+        Err(error) => Err(failed(error)),
     }
 }
 

@@ -65,7 +65,7 @@ impl Transaction {
             Finish::DryRun => {
                 self.over(Outcome::Kept, Vec::new());
                 self.show_changes();
-                self.streams.finish(StreamsOutcome::Commit);
+                self.finish_streams();
                 self.report.outcome = "dry-run".to_owned();
                 self.say_end(&format!("dry run, nothing was changed: {}", self.summary()));
                 return Ok(Next::End(Exit::Success));
@@ -74,8 +74,7 @@ impl Transaction {
             Finish::Keep => return self.keep(delta, &captured),
             Finish::Review => {
                 // What the command said belongs to what is reviewed; and the terminal is needed.
-                let streams = self.streams.finish(StreamsOutcome::Commit);
-                self.report.stream_errors.extend(streams.errors);
+                self.finish_streams();
                 self.show_changes();
                 if let Some(exit) = self.review()? {
                     return Ok(Next::End(exit));
@@ -160,11 +159,11 @@ impl Transaction {
             match turn.and_then(|written| self.turn(&written, captured)) {
                 Ok(None) => {}
                 Ok(Some(next)) => {
-                    prepared.abort()?;
+                    give_up(prepared);
                     return Ok(next);
                 }
                 Err(error) => {
-                    prepared.abort()?;
+                    give_up(prepared);
                     return Err(error);
                 }
             }
@@ -176,7 +175,7 @@ impl Transaction {
         let mut lock = match lock_and_recover(&state, &self.options.command_line(), &cancelled) {
             Ok(lock) => lock,
             Err(error) => {
-                prepared.abort()?;
+                give_up(prepared);
                 return Err(error);
             }
         };
@@ -184,7 +183,7 @@ impl Transaction {
         let mut pausing = match self.beside.pausing() {
             Ok(pausing) => pausing,
             Err(error) => {
-                prepared.abort()?;
+                give_up(prepared);
                 return Err(error);
             }
         };
@@ -230,7 +229,7 @@ impl Transaction {
                 Ok(Next::End(Exit::Success))
             }
             Err(StoreError::Conflict(conflicts)) => {
-                prepared.abort()?;
+                give_up(prepared);
                 if interrupted {
                     let signal = self.interrupts.pending().unwrap_or(libc::SIGTERM);
                     return Ok(Next::End(self.abort_for_signal(signal)));
@@ -240,10 +239,9 @@ impl Transaction {
             }
             Err(error) => {
                 // Recovery needs what is staged, where there is or may be a commit record.
-                let (StoreError::Unfinished { .. } | StoreError::Undecided { .. }) = error else {
-                    prepared.abort()?;
-                    return Err(error.into());
-                };
+                if !matches!(error, StoreError::Unfinished { .. } | StoreError::Undecided { .. }) {
+                    give_up(prepared);
+                }
                 Err(error.into())
             }
         }
@@ -294,11 +292,7 @@ impl Transaction {
     }
 
     fn committed(&mut self, committed: &Committed, services: Vec<ServiceOutcome>) {
-        let streams = self.streams.finish(StreamsOutcome::Commit);
-        for error in &streams.errors {
-            say(error);
-        }
-        self.report.stream_errors.extend(streams.errors);
+        self.finish_streams();
         self.report.outcome = "committed".to_owned();
         self.report.time("apply", committed.apply);
         self.report.time("flush", committed.flush);
@@ -307,8 +301,8 @@ impl Transaction {
             say(&line);
             self.report.notes.push(line);
         }
-        if let Some(reason) = &committed.unfinished {
-            say(format!("committed, but not cleaned up: {reason} (`txos recover` does it)"));
+        if let Some(line) = unfinished(committed) {
+            say(line);
         }
         for line in self.deferred.release() {
             say(printable(&line));
@@ -331,16 +325,33 @@ impl Transaction {
         self.say_end(&format!("committed: {}", self.summary()));
     }
 
+    /// Lets out what the command said, and tells what could not be.
+    fn finish_streams(&mut self) {
+        let streams = self.streams.finish(StreamsOutcome::Commit);
+        for error in &streams.errors {
+            say(error);
+        }
+        self.report.stream_errors.extend(streams.errors);
+    }
+
     fn keep(&mut self, delta: Delta, captured: &Captured) -> Result<Next> {
-        self.over(Outcome::Kept, Vec::new());
         let id = self.report.id;
+        if self.beside.pauses() {
+            let line = "the commit of what is kept pauses no domain".to_owned();
+            self.report.notes.push(line);
+        }
         self.report.outcome = "kept".to_owned();
         self.report.text = delta.unified(&self.tree);
         let report = kept::encode(&self.report, &self.deferred)?;
         let (state, dir) = (Rc::clone(&self.state), self.take_dir());
-        let prepared = Prepared::stage(&state, dir, delta)?;
+        let prepared = match Prepared::stage(&state, dir, delta) {
+            Ok(prepared) => prepared,
+            Err(StoreError::Conflict(conflicts)) => return Ok(Next::Retry(conflicts)),
+            Err(error) => return Err(error.into()),
+        };
         prepared.keep(&captured.workset.encode(), &report)?;
-        self.streams.finish(StreamsOutcome::Commit);
+        self.over(Outcome::Kept, Vec::new());
+        self.finish_streams();
         self.show_changes();
         say(format!(
             "transaction {id} is kept: {}; `txos commit {id}` or `txos abort {id}`",
@@ -390,6 +401,14 @@ impl Transaction {
     }
 }
 
+/// Gives up what is staged. Why the transaction ends is what its user has to hear; what cannot be
+/// removed is told beside it.
+fn give_up(prepared: Prepared<'_>) {
+    if let Err(error) = prepared.abort() {
+        say(format!("cannot remove what was staged: {error} (`txos recover` does it)"));
+    }
+}
+
 /// Compares what a transaction has read with what is stable now.
 ///
 /// # Errors
@@ -410,6 +429,12 @@ pub fn told(kept: &Kept) -> String {
         Some(saved) => format!("{path}: {}; the other version is in {}", kept.reason, shown(saved)),
         None => format!("{path}: {}", kept.reason),
     }
+}
+
+/// What to say of a commit that left something to a recovery.
+pub fn unfinished(committed: &Committed) -> Option<String> {
+    let reason = committed.unfinished.as_ref()?;
+    Some(format!("committed, but not cleaned up: {reason} (`txos recover` does it)"))
 }
 
 /// Tells of service requests that did not work out; the others need no words.

@@ -59,7 +59,19 @@ impl<'s> Kept<'s> {
     /// # Errors
     /// If it is not kept, or damaged.
     pub fn open(state: &'s StateDir, id: TxId) -> Result<Kept<'s>> {
-        let prepared = state.prepared(id)?;
+        let prepared = match state.prepared(id) {
+            Ok(prepared) => prepared,
+            Err(error) => {
+                let ended = state.history().unwrap_or_default();
+                let Some(entry) = ended.iter().rev().find(|entry| entry.id == id) else {
+                    return Err(error.into());
+                };
+                bail!(
+                    "transaction {id} is not kept: it has ended, {} (see `txos show {id}`)",
+                    crate::verbs::log::word(entry.outcome)
+                );
+            }
+        };
         let text = state.prepared_report(id)?;
         let stored = |text| -> Result<(Report, Stored)> {
             Ok((serde_json::from_slice(text)?, serde_json::from_slice(text)?))
@@ -112,6 +124,16 @@ impl<'s> Kept<'s> {
     }
 }
 
+/// What became of the wait for a turn.
+pub enum Waited {
+    /// It has come.
+    Turn(Turn),
+    /// It will not: the transaction has lost.
+    Lost(Lost),
+    /// Nobody waits for it any more.
+    Cancelled,
+}
+
 /// The turn of a kept transaction to validate and apply. It waits for all that run, and never wins
 /// against one.
 pub struct Turn {
@@ -119,7 +141,7 @@ pub struct Turn {
 }
 
 impl Turn {
-    /// Waits for it, telling for whom; or to whom the transaction has lost.
+    /// Waits for it, telling for whom. `cancelled` ends the wait.
     ///
     /// # Errors
     /// If the contention manager cannot be started, or ends.
@@ -128,7 +150,8 @@ impl Turn {
         kept: &Kept<'_>,
         workset: Arc<Workset>,
         command: &str,
-    ) -> Result<Result<Turn, Lost>> {
+        cancelled: &dyn Fn() -> bool,
+    ) -> Result<Waited> {
         let (sender, verdicts) = channel();
         let tell = Box::new(move |_, verdict| {
             let _ = sender.send(verdict);
@@ -143,9 +166,12 @@ impl Turn {
         let began = Instant::now();
         let mut rival = None;
         loop {
+            if cancelled() {
+                return Ok(Waited::Cancelled);
+            }
             match verdicts.recv_timeout(Duration::from_millis(100)) {
-                Ok(Verdict::Granted) => return Ok(Ok(Turn { link })),
-                Ok(Verdict::Lost(lost)) => return Ok(Err(lost)),
+                Ok(Verdict::Granted) => return Ok(Waited::Turn(Turn { link })),
+                Ok(Verdict::Lost(lost)) => return Ok(Waited::Lost(lost)),
                 Ok(Verdict::Waits(winner)) => {
                     say(format!("waiting for {winner}"));
                     rival = Some(winner);

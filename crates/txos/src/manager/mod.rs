@@ -34,11 +34,12 @@ mod signals;
 mod transaction;
 
 pub use beside::{BesideOptions, Towards};
-pub use decide::{tell_services, told, validate_workset};
+pub use decide::{tell_services, told, unfinished, validate_workset};
 pub use deferred::Deferred;
 pub use limits::Limits;
 pub use options::{Finish, Linger, Options};
 pub use report::{Report, ReportFile, painted, print_conflicts, summary};
+pub use signals::Interrupts;
 
 use std::{
     ops::ControlFlow,

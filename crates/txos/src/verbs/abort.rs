@@ -1,10 +1,12 @@
+use std::sync::mpsc::channel;
+
 use anyhow::Result;
 use txos_core::TxId;
 use txos_store::Outcome;
 
 use crate::{
     exit::Exit,
-    manager::{kept::Kept, lock_and_recover},
+    manager::{Interrupts, kept::Kept, lock_and_recover},
     state,
     text::say,
 };
@@ -18,8 +20,19 @@ pub struct Args {
 
 /// Aborts a transaction that was kept: nothing of it happens, and nothing is left.
 pub fn run(args: Args) -> Result<Exit> {
+    let (sender, _events) = channel();
+    // What is begun is brought to its end; only the wait for others can be ended by a signal.
+    let interrupts = Interrupts::listen(sender)?;
     let state = state::open()?;
-    let _lock = lock_and_recover(&state, &format!("txos abort {}", args.id), &|| false)?;
+    let command = format!("txos abort {}", args.id);
+    let _lock = match lock_and_recover(&state, &command, &|| interrupts.pending().is_some()) {
+        Ok(lock) => lock,
+        Err(error) => {
+            let Some(signal) = interrupts.pending() else { return Err(error) };
+            say(format!("signal {signal}: transaction {} stays kept", args.id));
+            return Ok(Exit::Signal(signal));
+        }
+    };
     let kept = Kept::open(&state, args.id)?;
     let entry = kept.log_entry(Outcome::Aborted);
     kept.prepared.abort()?;

@@ -1,4 +1,4 @@
-use std::sync::Arc;
+use std::sync::{Arc, mpsc::channel};
 
 use anyhow::{Result, bail};
 use txos_core::TxId;
@@ -8,8 +8,8 @@ use txos_store::{NoDomain, Outcome, StoreError};
 use crate::{
     exit::Exit,
     manager::{
-        self,
-        kept::{Kept, Turn},
+        self, Interrupts,
+        kept::{Kept, Turn, Waited},
         lock_and_recover, print_conflicts, tell_services,
     },
     state,
@@ -27,12 +27,34 @@ pub struct Args {
     nondurable: bool,
 }
 
-/// Commits a transaction that was kept; one that meets a conflict stays kept.
+/// Commits a transaction that was kept; one that meets a conflict stays kept, and so does one whose
+/// commit a signal ends before it is decided. After that no signal ends it.
 pub fn run(args: Args) -> Result<Exit> {
+    let (sender, _events) = channel();
+    let interrupts = Interrupts::listen(sender)?;
+    match commit(&args, &interrupts)? {
+        Some(exit) => Ok(exit),
+        None => {
+            let signal = interrupts.pending().unwrap_or(libc::SIGTERM);
+            say(format!("signal {signal}: transaction {} stays kept", args.id));
+            Ok(Exit::Signal(signal))
+        }
+    }
+}
+
+/// `None` if a signal came before the decision.
+fn commit(args: &Args, interrupts: &Interrupts) -> Result<Option<Exit>> {
+    let cancelled = || interrupts.pending().is_some();
     let state = state::open()?;
     let command = format!("txos commit {}", args.id);
+    let lock = || match lock_and_recover(&state, &command, &cancelled) {
+        Ok(lock) => Ok(Some(lock)),
+        Err(_) if cancelled() => Ok(None),
+        Err(error) => Err(error),
+    };
     // First what a crash left: it may have come in the middle of this very commit.
-    drop(lock_and_recover(&state, &command, &|| false)?);
+    let Some(first) = lock()? else { return Ok(None) };
+    drop(first);
     let mut kept = Kept::open(&state, args.id)?;
     let requests = kept.requests()?;
     let (deferred, lost) = kept.deferred();
@@ -40,29 +62,38 @@ pub fn run(args: Args) -> Result<Exit> {
         bail!("transaction {} stays kept: {reason}", args.id);
     }
     let workset = Arc::new(kept.workset()?);
-    let turn = match Turn::wait_for(&state, &kept, Arc::clone(&workset), &command)? {
-        Ok(turn) => turn,
-        Err(lost) => {
+    let turn = match Turn::wait_for(&state, &kept, Arc::clone(&workset), &command, &cancelled)? {
+        Waited::Turn(turn) => turn,
+        Waited::Cancelled => return Ok(None),
+        Waited::Lost(lost) => {
             say(format!("transaction {} lost to {lost}; it stays kept:", args.id));
             print_conflicts(&[lost.conflict()]);
-            return Ok(Exit::Conflict);
+            return Ok(Some(Exit::Conflict));
         }
     };
-    let mut lock = lock_and_recover(&state, &command, &|| false)?;
+    let Some(mut lock) = lock()? else { return Ok(None) };
     lock.set_transaction(Some(args.id))?;
     let entry = kept.log_entry(Outcome::Committed);
-    let mut failed = None;
-    let mut validate = |_| match manager::validate_workset(&state, &workset) {
-        Ok(conflicts) if conflicts.is_empty() => Ok(()),
-        Ok(conflicts) => Err(conflicts),
-        Err(error) => {
-            failed = Some(error);
-            Err(Vec::new())
+    let mut failed = Ok(());
+    let mut interrupted = false;
+    let mut validate = |_| {
+        if cancelled() {
+            interrupted = true;
+            return Err(Vec::new());
+        }
+        match manager::validate_workset(&state, &workset) {
+            Ok(conflicts) if conflicts.is_empty() => Ok(()),
+            Ok(conflicts) => Err(conflicts),
+            Err(error) => {
+                failed = Err(error);
+                Err(Vec::new())
+            }
         }
     };
     let result = kept.prepared.commit(&lock, &mut validate, &mut NoDomain, !args.nondurable);
-    if let Some(error) = failed {
-        return Err(error);
+    failed?;
+    if interrupted {
+        return Ok(None);
     }
     match result {
         Ok(committed) => {
@@ -83,7 +114,10 @@ pub fn run(args: Args) -> Result<Exit> {
                 args.id,
                 manager::summary(&kept.report.changes)
             ));
-            Ok(Exit::Success)
+            if let Some(line) = manager::unfinished(&committed) {
+                say(line);
+            }
+            Ok(Some(Exit::Success))
         }
         Err(StoreError::Conflict(conflicts)) => {
             say(format!(
@@ -91,7 +125,7 @@ pub fn run(args: Args) -> Result<Exit> {
                 args.id
             ));
             print_conflicts(&conflicts);
-            Ok(Exit::Conflict)
+            Ok(Some(Exit::Conflict))
         }
         Err(error) => Err(error.into()),
     }

@@ -2,7 +2,7 @@ use anyhow::Result;
 use clap::CommandFactory;
 use clap_complete::{Shell, generate};
 
-use crate::{cli::Cli, exit::Exit};
+use crate::{cli::Cli, exit::Exit, verbs::print};
 
 /// Options of `txos completions`.
 #[derive(Debug, clap::Args)]
@@ -13,6 +13,8 @@ pub struct Args {
 
 /// Prints a completion script.
 pub fn run(args: Args) -> Result<Exit> {
-    generate(args.shell, &mut Cli::command(), "txos", &mut std::io::stdout());
+    let mut script = Vec::new();
+    generate(args.shell, &mut Cli::command(), "txos", &mut script);
+    print(format_args!("{}", String::from_utf8_lossy(&script)))?;
     Ok(Exit::Success)
 }

@@ -6,7 +6,7 @@ use txos_core::TxId;
 use crate::{
     exit::Exit,
     manager::{kept, painted},
-    verbs::{print, recovered},
+    verbs::{print, recovered, unknown},
 };
 
 /// Options of `txos diff`.
@@ -26,7 +26,7 @@ pub struct Args {
 
 /// Shows the changes of a transaction that was kept.
 pub fn run(args: Args) -> Result<Exit> {
-    let state = recovered()?;
+    let Some(state) = recovered()? else { return Err(unknown(args.id)) };
     let Some(report) = kept::report(&state, args.id)? else {
         bail!("transaction {} is not kept: see `txos ps`", args.id);
     };

@@ -21,7 +21,8 @@ pub struct Args {
 
 /// Lists the transactions that have ended, the last one last.
 pub fn run(args: Args) -> Result<Exit> {
-    let history = recovered()?.history()?;
+    let Some(state) = recovered()? else { return Ok(Exit::Success) };
+    let history = state.history()?;
     let skipped = history.len().saturating_sub(args.lines);
     for entry in &history[skipped..] {
         if args.json {
@@ -47,7 +48,7 @@ pub fn run(args: Args) -> Result<Exit> {
 }
 
 /// How a transaction ended, in a word.
-pub(super) fn word(outcome: Outcome) -> &'static str {
+pub fn word(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Committed => "committed",
         Outcome::Aborted => "aborted",

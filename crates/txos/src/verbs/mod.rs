@@ -24,8 +24,8 @@ pub mod why;
 
 use std::{fmt, io::Write};
 
-use anyhow::{Context, Result};
-
+use anyhow::{Context, Result, anyhow};
+use txos_core::TxId;
 use txos_store::StateDir;
 
 use crate::{cli::Verb, exit::Exit, manager::recover_if_free, state, text::say};
@@ -56,14 +56,20 @@ pub fn dispatch(verb: Verb) -> Result<Exit> {
     }
 }
 
-/// Opens the state directory, and finishes or discards what a crash left, as every start of a verb that
-/// uses one does. Who only wants to look is shown what is there also where that fails.
-fn recovered() -> Result<StateDir> {
-    let state = state::open()?;
+/// Opens the state directory for who only wants to look; `None` where there is none yet, and looking
+/// makes none. Finishes or discards what a crash left, as every start of a verb that uses one does, and
+/// shows what is there also where that fails.
+fn recovered() -> Result<Option<StateDir>> {
+    let Some(state) = state::open_if_there()? else { return Ok(None) };
     if let Err(error) = recover_if_free(&state) {
         say(format!("cannot recover what a crash left: {error:#}"));
     }
-    Ok(state)
+    Ok(Some(state))
+}
+
+/// The error of a verb that was asked for a transaction which nobody knows.
+fn unknown(id: TxId) -> anyhow::Error {
+    anyhow!("no transaction {id}: see `txos ps` and `txos log`")
 }
 
 /// Prints to standard output. A reader that has gone is no error: it has seen enough.

@@ -4,6 +4,8 @@ use txos_core::contention::Policy;
 use crate::{
     contention,
     exit::Exit,
+    manager::recover_if_free,
+    state,
     verbs::{print, recovered},
 };
 
@@ -22,10 +24,16 @@ pub struct Args {
 pub fn run(args: Args) -> Result<Exit> {
     let policy = args.name.map(|name| name.parse::<Policy>().map_err(|error| anyhow!(error)));
     let policy = policy.transpose()?;
-    let state = recovered()?;
-    match policy {
-        Some(policy) => contention::set_policy(state.path(), policy)?,
-        None => print(format_args!("{}\n", contention::policy(state.path())?))?,
+    if let Some(policy) = policy {
+        let state = state::open()?;
+        recover_if_free(&state)?;
+        contention::set_policy(state.path(), policy)?;
+        return Ok(Exit::Success);
     }
+    let policy = match recovered()? {
+        Some(state) => contention::policy(state.path())?,
+        None => Policy::default(),
+    };
+    print(format_args!("{policy}\n"))?;
     Ok(Exit::Success)
 }

@@ -6,7 +6,7 @@ use std::{
 use anyhow::Result;
 use serde_json::json;
 use txos_core::TxId;
-use txos_store::{TxState, TxStatus};
+use txos_store::{StateDir, TxState, TxStatus};
 
 use crate::{
     contention::{self, Row},
@@ -25,7 +25,7 @@ pub struct Args {
 
 /// Lists the transactions that run or are kept.
 pub fn run(args: Args) -> Result<Exit> {
-    let state = recovered()?;
+    let Some(state) = recovered()? else { return Ok(Exit::Success) };
     let rows = contention::table(state.path())?;
     let rows: HashMap<TxId, Row> = rows.into_iter().map(|row| (row.standing.id, row)).collect();
     let all = state.transactions()?;
@@ -44,6 +44,14 @@ pub fn run(args: Args) -> Result<Exit> {
         }
     }
     Ok(Exit::Success)
+}
+
+/// How far a transaction is, and which process leads it, if one does.
+pub(super) fn state_and_process(state: &StateDir, status: &TxStatus) -> Result<String> {
+    let rows = contention::table(state.path())?;
+    let row = rows.iter().find(|row| row.standing.id == status.meta.id);
+    let word = state_of(status, row);
+    Ok(if status.alive { format!("{word}, process {}", status.meta.pid) } else { word })
 }
 
 /// How far a transaction is, in a word.
@@ -68,7 +76,7 @@ fn print_row(status: &TxStatus, row: Option<&Row>) -> Result<()> {
         status.meta.retries,
         number(row.map(|row| row.read)),
         number(row.and_then(|row| row.written)),
-        status.meta.pid,
+        number(status.alive.then_some(u64::from(status.meta.pid))),
         waits.map_or_else(String::new, |ids| ids.join(",")),
         printable(&shortened(&status.meta.command)),
     ))

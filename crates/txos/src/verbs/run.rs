@@ -12,7 +12,7 @@ use txos_domain::DomainError;
 use txos_effects::{Host, OnUnsupported};
 
 use crate::{
-    cli::{absolute, duration, size},
+    cli::{absolute, duration, size, time_limit},
     exit::Exit,
     manager::{self, BesideOptions, Finish, Limits, Linger, Options, ReportFile, Towards},
     verbs::helper::HELPERS,
@@ -81,7 +81,7 @@ pub struct Args {
     json: Option<PathBuf>,
 
     /// Abort after this time (a number with ms, s, m or h)
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, value_name = "TIME", value_parser = time_limit)]
     timeout: Option<Duration>,
 
     /// Abort when more than SIZE bytes were written (K, M, G)

@@ -1,11 +1,11 @@
-use anyhow::{Result, bail};
+use anyhow::Result;
 use txos_core::TxId;
 
 use crate::{
     exit::Exit,
     manager::kept,
     text::printable,
-    verbs::{log, print, recovered, when},
+    verbs::{log, print, ps, recovered, unknown, when},
 };
 
 /// Options of `txos show`.
@@ -22,7 +22,7 @@ pub struct Args {
 /// Shows what is known of a transaction: the report of one that is kept, the log line of one that
 /// has ended, and the beginning of one that runs.
 pub fn run(args: Args) -> Result<Exit> {
-    let state = recovered()?;
+    let Some(state) = recovered()? else { return Err(unknown(args.id)) };
     if let Some(report) = kept::report(&state, args.id)? {
         if args.json {
             print(format_args!("{}\n", serde_json::to_string_pretty(&report)?))?;
@@ -46,9 +46,9 @@ pub fn run(args: Args) -> Result<Exit> {
             print(format_args!("{}\n", serde_json::to_string_pretty(&status)?))?;
         } else {
             print(format_args!(
-                "transaction {}: running, process {}\ncommand:  {}\nretries:  {}\n",
+                "transaction {}: {}\ncommand:  {}\nretries:  {}\n",
                 args.id,
-                status.meta.pid,
+                ps::state_and_process(&state, &status)?,
                 printable(&status.meta.command),
                 status.meta.retries,
             ))?;
@@ -56,7 +56,7 @@ pub fn run(args: Args) -> Result<Exit> {
         return Ok(Exit::Success);
     }
     let Some(entry) = state.history()?.into_iter().find(|entry| entry.id == args.id) else {
-        bail!("no transaction {}: see `txos ps` and `txos log`", args.id)
+        return Err(unknown(args.id));
     };
     if args.json {
         print(format_args!("{}\n", serde_json::to_string_pretty(&entry)?))?;

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 
 use crate::{
-    contention,
+    contention::{self, Stats},
     exit::Exit,
     text::count,
     verbs::{print, recovered},
@@ -19,7 +19,10 @@ pub struct Args {
 
 /// Shows what was counted since the state directory was made.
 pub fn run(args: Args) -> Result<Exit> {
-    let stats = contention::stats(recovered()?.path())?;
+    let stats = match recovered()? {
+        Some(state) => contention::stats(state.path())?,
+        None => Stats::default(),
+    };
     if args.json {
         print(format_args!("{}\n", serde_json::to_string_pretty(&stats)?))?;
         return Ok(Exit::Success);

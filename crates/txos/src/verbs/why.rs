@@ -1,10 +1,10 @@
-use anyhow::{Result, bail};
+use anyhow::Result;
 use txos_core::TxId;
 
 use crate::{
     exit::Exit,
     text::printable,
-    verbs::{print, recovered},
+    verbs::{print, recovered, unknown},
 };
 
 /// Options of `txos why`.
@@ -20,8 +20,8 @@ pub struct Args {
 
 /// Says why a transaction lost the last time, also if it has committed since.
 pub fn run(args: Args) -> Result<Exit> {
-    let state = recovered()?;
     let id = args.id;
+    let Some(state) = recovered()? else { return Err(unknown(id)) };
     let running = state.transactions()?.into_iter().find(|tx| tx.meta.id == id);
     let ended = state.history()?.into_iter().rev().find(|entry| entry.id == id);
     let (loss, known) = match (running, ended) {
@@ -30,7 +30,7 @@ pub fn run(args: Args) -> Result<Exit> {
         (None, None) => (None, false),
     };
     match loss {
-        None if !known => bail!("no transaction {id}: see `txos ps` and `txos log`"),
+        None if !known => return Err(unknown(id)),
         None if args.json => print(format_args!("null\n"))?,
         None => print(format_args!("transaction {id} has not lost to anybody\n"))?,
         Some(loss) if args.json => {
