@@ -40,6 +40,7 @@ pub mod report;
 pub mod scenario;
 pub mod scratch;
 pub mod space;
+pub mod stop;
 pub mod terminal;
 pub mod tree;
 pub mod txos;

@@ -1,6 +1,7 @@
 //! The contention manager from outside: who wins, what is told, and what happens when it is gone.
 
-use std::os::unix::fs::MetadataExt;
+use std::fs::OpenOptions;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,6 +10,7 @@ use std::time::{Duration, Instant};
 use txos_tests::exec::{LIMIT, Running};
 use txos_tests::gate::Gate;
 use txos_tests::scratch::Scratch;
+use txos_tests::stop::StopOnDrop;
 use txos_tests::txos::{Txos, copy_for_users, for_both, for_one, helper};
 use txos_tests::who::Who;
 use txos_tests::{needs_root, skip};
@@ -281,17 +283,23 @@ fn leases_keep_writers_off_what_is_read() {
         std::thread::scope(|threads| {
             let writer = threads.spawn(|| {
                 let mut number = 0_u64;
+                // In one step: who reads meanwhile reads a number.
+                let mut options = OpenOptions::new();
+                let open = options.write(true);
                 while !stop.load(Ordering::Relaxed) {
                     number += 1;
-                    std::fs::write(&file, number.to_string()).unwrap();
+                    let file = open.open(&file).unwrap();
+                    file.write_all_at(format!("{number:020}").as_bytes(), 0).unwrap();
+                    drop(file);
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 number
             });
+            let writing = StopOnDrop(&stop);
             let script = "cat contended >seen; sleep 0.1; cat contended | cmp - seen";
             let never = txos.sh(&["--hold-after", "0", "--retries", "4"], script);
             let leased = txos.sh(&["--retries", "20"], script);
-            stop.store(true, Ordering::Relaxed);
+            drop(writing);
             let written = writer.join().unwrap();
             never.expect(75).says(&["contended"]);
             leased.expect(0).says(&["writers wait", "contended"]);

@@ -11,6 +11,7 @@ use std::time::Duration;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use txos_tests::scratch::{MARK, Scratch};
 use txos_tests::skip;
+use txos_tests::stop::StopOnDrop;
 use txos_tests::tree::Tree;
 use txos_tests::txos::{Txos, native_only};
 use txos_tests::who::{USER, Who, am_root};
@@ -83,21 +84,12 @@ fn by_another_process_of_the_same_user() {
                     }
                 }
             });
-            let ended = Ended(&stop);
+            let ended = StopOnDrop(&stop);
             let commits = transactions(&scratch, &Txos::by(&scratch, who), &trap);
             drop(ended);
             commits
         });
         println!("{who:?}: {} swaps, {commits} of {ROUNDS} committed", swaps.into_inner());
-    }
-}
-
-/// Ends the attacker, also if the test fails.
-struct Ended<'a>(&'a AtomicBool);
-
-impl Drop for Ended<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
     }
 }
 

@@ -326,8 +326,8 @@ fn who_loses_again_and_again_gets_a_turn() {
             attempts += 1;
             let text = tx.read(&f)?;
             let begun = commits.load(Ordering::Relaxed);
-            // Until others have committed, unless nobody can.
-            for _ in 0..100 {
+            // Until others have committed, unless nobody can: then it looks for a while.
+            for _ in 0..if attempts < 9 { 30_000 } else { 100 } {
                 if commits.load(Ordering::Relaxed) > begun + 1 {
                     break;
                 }

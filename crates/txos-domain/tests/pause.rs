@@ -23,7 +23,7 @@ use txos_domain::{
 /// A limit that no busy machine reaches.
 const LONG: Duration = Duration::from_secs(60);
 /// A limit that is to be reached: long enough to freeze a domain within it on a busy machine.
-const SHORT: Duration = Duration::from_secs(2);
+const SHORT: Duration = Duration::from_secs(5);
 /// How long anything is waited for.
 const PATIENCE: Duration = Duration::from_secs(60);
 

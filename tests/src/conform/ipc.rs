@@ -178,7 +178,9 @@ fn load(at: u64) -> u8 {
 
 fn named_queues(book: &mut Book) {
     let mut note = |case: &str, answer: String| book.note(format_args!("mq {case}"), answer);
-    let file = path("txos-case");
+    // The machine has one space of names, and a run that was killed may have left its own.
+    let mine = format!("txos-case-{}", std::process::id());
+    let file = path(&mine);
     let attributes = longs(&[0, 4, 32, 0]);
     note("absent", said(call!(SYS_mq_open, file, libc::O_RDWR, 0, 0)));
     let flags = libc::O_RDWR | CREATE_FILE | libc::O_NONBLOCK;
@@ -187,7 +189,7 @@ fn named_queues(book: &mut Book) {
     let Ok(queue) = queue else { return };
     note("make again", said(call!(SYS_mq_open, file, flags | libc::O_EXCL, 0o600, attributes)));
     note("wrong attributes", {
-        said(call!(SYS_mq_open, path("txos-case2"), flags, 0o600, longs(&[0, -1, 32, 0])))
+        said(call!(SYS_mq_open, path(&format!("{mine}-2")), flags, 0o600, longs(&[0, -1, 32, 0])))
     });
     note("slash", said(call!(SYS_mq_open, path("a/b"), flags, 0o600, 0)));
     note("no name", said(call!(SYS_mq_open, path(""), flags, 0o600, 0)));
@@ -235,7 +237,8 @@ const CREATE_FILE: i32 = libc::O_CREAT;
 
 fn named_memory(book: &mut Book) {
     let mut note = |case: &str, answer: String| book.note(format_args!("shm_open {case}"), answer);
-    let file = "/dev/shm/txos-case";
+    let file = format!("/dev/shm/txos-case-{}", std::process::id());
+    let file = path(&file);
     let made = call!(SYS_openat, 0, file, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL, 0o600);
     note("make", said(made));
     let Ok(at) = made else { return };
