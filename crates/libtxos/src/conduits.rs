@@ -119,6 +119,12 @@ impl Conduits {
         let both = reader.is_some() && ends.iter().any(End::writes);
         self.outer.push(reader.unwrap_or(ends[0].fd));
         let first = self.ends.len();
+        // The session has one end; the other one is for the first open file of the program's.
+        let (theirs, ours) = match both || reader.is_none() {
+            true => (reading, writing),
+            false => (writing, reading),
+        };
+        let mut ours = Some(ours);
         for end in ends {
             let same = |other: &&(End, OwnedFd)| {
                 sys::same_open_file(gettid(), other.0.fd, gettid(), end.fd)
@@ -126,13 +132,20 @@ impl Conduits {
             let inner = match self.ends[first..].iter().find(same) {
                 Some((_, inner)) => fcntl_dupfd_cloexec(inner, 0)?,
                 None => {
-                    let of = if end.writes() { &writing } else { &reading };
-                    opened(of, end.flags)?
+                    let alone = end.mode() != OFlags::RDWR && (!both || end.writes());
+                    match ours.take_if(|_| alone) {
+                        Some(inner) if end.flags.contains(OFlags::NONBLOCK) => {
+                            fcntl_setfl(&inner, OFlags::NONBLOCK)?;
+                            inner
+                        }
+                        Some(inner) => inner,
+                        None => opened(&theirs, end.flags)?,
+                    }
                 }
             };
             self.ends.push((end, inner));
         }
-        self.theirs.push(if both || reader.is_none() { reading } else { writing });
+        self.theirs.push(theirs);
         Ok(())
     }
 
@@ -151,9 +164,9 @@ impl Conduits {
     }
 }
 
-/// An open file of its own for one end of a pipe.
-fn opened(end: &OwnedFd, flags: OFlags) -> Result<OwnedFd, Errno> {
-    let path = format!("/proc/self/fd/{}", end.as_raw_fd());
+/// An open file of its own for an end of a pipe.
+fn opened(pipe: &OwnedFd, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let path = format!("/proc/self/fd/{}", pipe.as_raw_fd());
     let flags = flags & (OFlags::RWMODE | OFlags::NONBLOCK);
     open(path, flags | OFlags::CLOEXEC, Mode::empty())
 }
