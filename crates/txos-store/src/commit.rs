@@ -27,7 +27,7 @@ use crate::{
     journal::{self, Journal, Turn, Written, frame::Kind, plan as codec},
     keep,
     plan::Plan,
-    small, stage, sys,
+    recover_locked, small, stage, sys,
     verify::{Expectation, verify, verify_content, verify_metadata},
     written::written,
 };
@@ -196,13 +196,51 @@ impl<'s> Prepared<'s> {
     ///
     /// # Errors
     /// [`StoreError::Conflict`]: nothing was done, and the call may be repeated.
-    /// [`StoreError::Unfinished`]: it is committed, but applying it failed; recovery goes on.
-    /// [`StoreError::Undecided`]: whether it is committed only a recovery can tell, which needs all
-    /// that is staged: the transaction must not be aborted.
+    /// [`StoreError::Unfinished`]: it is committed, but applying it failed, and so did a recovery at
+    /// once; a later one goes on. [`StoreError::Undecided`]: that recovery could not tell either; a later
+    /// one needs all that is staged: the transaction must not be aborted.
     /// Otherwise nothing was done.
     pub fn commit(
         &mut self,
-        _lock: &ExclusiveLock,
+        lock: &ExclusiveLock,
+        validate: &mut Validate<'_>,
+        domain: &mut dyn Domain,
+        durable: bool,
+    ) -> Result<Committed> {
+        match self.try_commit(validate, domain, durable) {
+            Err(error @ (StoreError::Unfinished { .. } | StoreError::Undecided { .. })) => {
+                self.settle(lock, error)
+            }
+            result => result,
+        }
+    }
+
+    /// What became of a commit that failed behind its record: what a recovery makes of it, here and
+    /// now. So whoever asked for the commit is told how it ended, and not that it may have.
+    fn settle(&mut self, lock: &ExclusiveLock, error: StoreError) -> Result<Committed> {
+        #[cfg(test)]
+        if crate::sys::watch::dead() {
+            return Err(error);
+        }
+        let id = self.plan.tx;
+        let Ok(report) = recover_locked(self.state, lock) else { return Err(error) };
+        if let Some(finished) = report.finished.into_iter().find(|finished| finished.id == id) {
+            let operations = self.plan.len() as u64;
+            return Ok(Committed { operations, kept: finished.kept, ..Committed::default() });
+        }
+        match error {
+            StoreError::Undecided { path, errno }
+                if !report.pending.iter().any(|pending| pending.id == id) =>
+            {
+                stage::unstage(&mut self.tx)?;
+                Err(StoreError::io("flush", path, errno))
+            }
+            error => Err(error),
+        }
+    }
+
+    fn try_commit(
+        &mut self,
         validate: &mut Validate<'_>,
         domain: &mut dyn Domain,
         durable: bool,

@@ -17,6 +17,9 @@ pub enum Exit {
     Conflict,
     /// txos itself failed; nothing was changed.
     Failure,
+    /// The transaction is committed and not wholly applied, or nobody can tell whether it is: a
+    /// recovery will.
+    Unsettled,
     /// The command exists and cannot be executed, as env(1).
     NotExecutable,
     /// The command was not found, as env(1).
@@ -33,6 +36,7 @@ impl Exit {
             Exit::Command(status) => status,
             Exit::Signal(number) => 128u8.saturating_add(u8::try_from(number).unwrap_or(127)),
             Exit::Conflict => 75,
+            Exit::Unsettled => 74,
             Exit::Failure => 125,
             Exit::NotExecutable => 126,
             Exit::NotFound => 127,
@@ -65,6 +69,7 @@ impl Exit {
     pub fn of_error(error: &anyhow::Error) -> Exit {
         match error.downcast_ref::<StoreError>() {
             Some(StoreError::Conflict(_)) => Exit::Conflict,
+            Some(StoreError::Unfinished { .. } | StoreError::Undecided { .. }) => Exit::Unsettled,
             _ => Exit::Failure,
         }
     }
@@ -88,6 +93,7 @@ mod tests {
         assert_eq!(Exit::of_exec(libc::ENOENT).code(), 127);
         assert_eq!(Exit::of_exec(libc::EACCES).code(), 126);
         assert_eq!(Exit::Conflict.code(), 75);
+        assert_eq!(Exit::Unsettled.code(), 74);
         assert_eq!(Exit::Failure.code(), 125);
     }
 }

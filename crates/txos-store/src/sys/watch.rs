@@ -187,11 +187,16 @@ impl Watcher for KillAfterRecord {
     }
 }
 
-/// Fails the first flush of a commit record.
-#[derive(Default)]
+/// Fails so many flushes of the journal, from that of a commit record on.
 pub(crate) struct FailRecordFlush {
     written: bool,
-    failed: bool,
+    left: u32,
+}
+
+impl FailRecordFlush {
+    pub(crate) fn times(left: u32) -> FailRecordFlush {
+        FailRecordFlush { written: false, left }
+    }
 }
 
 impl Watcher for FailRecordFlush {
@@ -201,8 +206,8 @@ impl Watcher for FailRecordFlush {
                 self.written |= bytes.starts_with(b"TXJR") && journaled(*file);
                 Fate::Pass
             }
-            Call::Flush { file, .. } if self.written && !self.failed && journaled(*file) => {
-                self.failed = true;
+            Call::Flush { file, .. } if self.written && self.left > 0 && journaled(*file) => {
+                self.left -= 1;
                 Fate::Fail(Errno::IO)
             }
             _ => Fate::Pass,

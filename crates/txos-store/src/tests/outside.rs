@@ -5,7 +5,10 @@ use std::{cell::RefCell, fs, path::Path, rc::Rc};
 use rustix::io::Errno;
 use txos_core::Seen;
 
-use super::world::{THEN, World, able, scan, set_times};
+use super::{
+    small::like,
+    world::{THEN, World, able, scan, set_times},
+};
 use crate::{
     Committed, Domain, NoDomain, Phase, Prepared, Result, StoreError, recover,
     sys::watch::{FailRecordFlush, KillAfterRecord, watched},
@@ -275,7 +278,7 @@ fn a_poisoned_journal_takes_no_commit_until_recovered() {
         let delta = world.extract(&tx, &origins).unwrap();
         world.commit(tx, delta)
     };
-    let failing = Rc::new(RefCell::new(FailRecordFlush::default()));
+    let failing = Rc::new(RefCell::new(FailRecordFlush::times(1)));
     let failed = watched(failing, attempt);
     assert!(matches!(failed, Err(StoreError::Io { errno: Errno::IO, .. })), "{failed:?}");
     assert!(matches!(attempt(), Err(StoreError::Refused { .. })));
@@ -283,4 +286,39 @@ fn a_poisoned_journal_takes_no_commit_until_recovered() {
     recover(&world.state).unwrap();
     attempt().unwrap();
     assert!(world.host.join("new").exists());
+}
+
+/// The flush of the record fails, and so does that of what makes it void: only a recovery can tell. One
+/// that works at once does; else the next one does, and finds all it needs.
+#[test]
+fn a_commit_whose_record_may_be_there_is_settled_by_a_recovery() {
+    if !able() {
+        return;
+    }
+    for (failures, undecided) in [(2, false), (u32::MAX, true)] {
+        let world = World::across(tree);
+        let before = scan(&world.host);
+        let attempt = || {
+            let act = |root: &Path| {
+                fs::write(root.join("new"), "new").unwrap();
+                fs::rename(root.join("file"), root.join("dir/file")).unwrap();
+            };
+            let origins = world.inodes();
+            let tx = world.run(&act);
+            let delta = world.extract(&tx, &origins).unwrap();
+            world.commit(tx, delta)
+        };
+        let failing = Rc::new(RefCell::new(FailRecordFlush::times(failures)));
+        let failed = watched(failing, attempt);
+        let said = match &failed {
+            Err(StoreError::Undecided { .. }) => true,
+            Err(StoreError::Io { errno: Errno::IO, .. }) => false,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(said, undecided, "{failures} failures");
+        recover(&world.state).unwrap();
+        assert!(like(&scan(&world.host), &before), "{failures} failures");
+        attempt().unwrap();
+        assert!(world.host.join("new").exists() && world.host.join("dir/file").exists());
+    }
 }
