@@ -45,22 +45,22 @@ const SCRIPT: &str = "echo more >>f && echo x >n && mkdir d && ln n d/n && mv r 
                       chmod 600 u && ln -s n l";
 
 fn prepare(inside: &Path) {
-    for entry in std::fs::read_dir(inside).unwrap() {
-        let path = entry.unwrap().path();
+    for entry in std::fs::read_dir(inside).expect("the tree") {
+        let path = entry.expect("an entry").path();
         if path.is_dir() && !path.is_symlink() {
-            std::fs::remove_dir_all(path).unwrap();
+            std::fs::remove_dir_all(path).expect("remove a directory");
         } else {
-            std::fs::remove_file(path).unwrap();
+            std::fs::remove_file(path).expect("remove a file");
         }
     }
     for name in ["f", "r", "t", "u"] {
-        std::fs::write(inside.join(name), name.repeat(5000)).unwrap();
+        std::fs::write(inside.join(name), name.repeat(5000)).expect("make a file");
     }
 }
 
 /// What is there, but for times and inodes.
 fn look(inside: &Path) -> BTreeMap<String, String> {
-    let tree = Tree::of(inside).unwrap();
+    let tree = Tree::of(inside).expect("the tree");
     let line = |entry: &txos_tests::tree::Entry| {
         let (kind, mode, links) = (entry.kind, entry.mode, entry.links);
         format!("{kind:?} {mode:o} {} {links} {}", entry.size, entry.content)
@@ -78,7 +78,7 @@ fn traced(scratch: &Scratch, options: &[&str]) -> Vec<OsString> {
 
 /// How often each call of `set` was made.
 fn counts(scratch: &Scratch) -> BTreeMap<String, usize> {
-    let trace = std::fs::read_to_string(scratch.base().join("trace")).unwrap();
+    let trace = std::fs::read_to_string(scratch.base().join("trace")).expect("the trace");
     let mut counts = BTreeMap::new();
     for line in trace.lines() {
         if let Some((name, _)) = line.split_once('(') {
@@ -127,7 +127,7 @@ fn meet(scratch: &Scratch, case: &Case, before: &Look, after: &Look) -> bool {
         74 | 137 => {}
         _ => assert!(!whole && now == *before, "{what}: said not to be committed\n{out}"),
     }
-    let left = std::fs::read_dir(scratch.state().join("tx")).unwrap().count();
+    let left = std::fs::read_dir(scratch.state().join("tx")).expect("tx").count();
     assert_eq!(left, 0, "{what}: left over\n{out}\n{recovered}");
     whole
 }

@@ -59,6 +59,8 @@ mod counts;
 mod crew;
 mod device;
 mod error;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod holds;
 mod idmap;
 mod log;

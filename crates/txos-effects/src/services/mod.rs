@@ -24,6 +24,8 @@ mod run;
 mod shim;
 mod systemctl;
 
+#[cfg(any(test, fuzzing))]
+pub use request::fuzz;
 pub use request::{ServiceRequest, Tool, read_requests};
 pub use run::{ServiceOutcome, run_deferred};
 pub use shim::{ShimPaths, shim_main};

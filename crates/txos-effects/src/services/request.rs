@@ -95,6 +95,11 @@ impl ServiceRequest {
 pub fn read_requests(sink: &Path) -> io::Result<(Vec<ServiceRequest>, usize)> {
     let mut bytes = Vec::new();
     std::fs::File::open(sink)?.take(MAX_SINK).read_to_end(&mut bytes)?;
+    Ok(parse(&bytes))
+}
+
+/// Reads the lines that members wrote: any bytes.
+fn parse(bytes: &[u8]) -> (Vec<ServiceRequest>, usize) {
     let lines = bytes.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
     let parsed = lines.map(|line| {
         serde_json::from_slice::<ServiceRequest>(line).ok().filter(ServiceRequest::is_known)
@@ -106,12 +111,36 @@ pub fn read_requests(sink: &Path) -> io::Result<(Vec<ServiceRequest>, usize)> {
             None => skipped += 1,
         }
     }
-    Ok((requests, skipped))
+    (requests, skipped)
+}
+
+/// For the fuzzer `services`: what is taken from any bytes is of a known kind, and none of it could
+/// steer a tool in another way than its words say.
+///
+/// # Panics
+/// If that is not so.
+#[cfg(any(test, fuzzing))]
+pub fn fuzz(bytes: &[u8]) {
+    let (requests, skipped) = parse(bytes);
+    let lines = bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).count();
+    assert_eq!(requests.len() + skipped, lines);
+    for request in requests {
+        assert!(request.is_known());
+        let again = serde_json::to_vec(&request).unwrap_or_default();
+        assert_eq!(parse(&again), (vec![request], 0), "read differently when written again");
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    proptest::proptest! {
+        #[test]
+        fn any_lines_are_requests_or_skipped(bytes: Vec<u8>) {
+            fuzz(&bytes);
+        }
+    }
 
     fn request(tool: Tool, action: &str, operands: &[&str]) -> ServiceRequest {
         let operands = operands.iter().map(|&o| o.to_owned()).collect();

@@ -328,6 +328,16 @@ fn fcntl(args: [u64; 6], target: &Target<'_>) -> Asked {
     }
 }
 
+/// Reads the arguments of any fcntl(2).
+#[cfg(any(test, fuzzing))]
+pub(super) fn fuzz(args: [u64; 6], target: &Target<'_>) {
+    if let Asked::Take(Wanted { range: Some(range), .. }) | Asked::Tell(_, range) =
+        fcntl(args, target)
+    {
+        let _ = range.start.checked_add(range.len);
+    }
+}
+
 /// Where a descriptor of a process stands. Source: proc_pid_fdinfo(5).
 fn position(pid: u32, fd: u64) -> i64 {
     let text = fs::read_to_string(format!("/proc/{pid}/fdinfo/{}", fd as u32)).unwrap_or_default();

@@ -13,6 +13,8 @@
 //! Source: seccomp_unotify(2).
 
 mod describe;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod gateway;
 mod hidden;
 mod locks;

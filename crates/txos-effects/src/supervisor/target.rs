@@ -20,7 +20,8 @@ const MAX_COMM: usize = 32;
 
 /// The maker of a request.
 pub(super) struct Target<'a> {
-    listener: BorrowedFd<'a>,
+    /// None where the caller is its own target, in a test.
+    listener: Option<BorrowedFd<'a>>,
     call: Notified,
 }
 
@@ -34,7 +35,13 @@ pub(super) enum Peer {
 
 impl<'a> Target<'a> {
     pub(super) fn new(listener: BorrowedFd<'a>, call: Notified) -> Target<'a> {
-        Target { listener, call }
+        Target { listener: Some(listener), call }
+    }
+
+    /// This process, as if it had made the call.
+    #[cfg(any(test, fuzzing))]
+    pub(super) fn of_own(call: Notified) -> Target<'static> {
+        Target { listener: None, call }
     }
 
     /// The thread, as the manager names it.
@@ -44,7 +51,7 @@ impl<'a> Target<'a> {
 
     /// Whether the call still waits for its answer.
     pub(super) fn waits(&self) -> bool {
-        sys::notif_valid(self.listener, self.call.id)
+        self.listener.is_none_or(|listener| sys::notif_valid(listener, self.call.id))
     }
 
     /// Whether a signal that the thread handles waits for it. Source: proc_pid_status(5).
@@ -92,7 +99,7 @@ impl<'a> Target<'a> {
     /// Name of the program, as the kernel keeps it; empty when it cannot be told.
     pub(super) fn comm(&self) -> String {
         let comm = fs::read(format!("/proc/{}/comm", self.call.pid)).unwrap_or_default();
-        match sys::notif_valid(self.listener, self.call.id) {
+        match self.waits() {
             true => printable(&comm[..comm.len().min(MAX_COMM)]),
             false => String::new(),
         }
@@ -102,7 +109,7 @@ impl<'a> Target<'a> {
     pub(super) fn read(&self, address: u64, bytes: &mut [u8]) -> io::Result<usize> {
         let memory = File::open(format!("/proc/{}/mem", self.call.pid))?;
         let read = read_mapped(&memory, address, bytes)?;
-        match sys::notif_valid(self.listener, self.call.id) {
+        match self.waits() {
             true => Ok(read),
             false => Err(io::ErrorKind::NotFound.into()),
         }
@@ -112,7 +119,7 @@ impl<'a> Target<'a> {
     pub(super) fn write(&self, address: u64, bytes: &[u8]) -> io::Result<()> {
         let memory = OpenOptions::new().write(true).open(format!("/proc/{}/mem", self.call.pid))?;
         // After the opening: the file belongs to the memory that it was opened on.
-        if !sys::notif_valid(self.listener, self.call.id) {
+        if !self.waits() {
             return Err(io::ErrorKind::NotFound.into());
         }
         memory.write_all_at(bytes, address)
