@@ -5,7 +5,9 @@ use std::{
     io::{IsTerminal, Write, stderr},
 };
 
+use serde::Serialize;
 use tracing_subscriber::EnvFilter;
+use txos_store::names::misleading;
 
 /// Starts the developer's log, switched on by `TXOS_LOG` (as `TXOS_LOG=debug`).
 pub fn start_log() {
@@ -48,17 +50,50 @@ pub fn size(bytes: u64) -> String {
     if unit == 0 { format!("{bytes} {}", units[0]) } else { format!("{value:.1} {}", units[unit]) }
 }
 
-/// Text that may come from a file name or a program, with control characters escaped so that it
-/// cannot command the terminal.
+/// Text that may come from a file name or a program, with control characters, and those that turn text
+/// around, escaped so that it cannot command the terminal.
 pub fn printable(text: &str) -> String {
     text.chars()
         .flat_map(|c| {
-            let escape = c.is_control();
+            let escape = misleading(c);
             let plain = (!escape).then_some(c);
             let escaped = escape.then(|| c.escape_default());
             plain.into_iter().chain(escaped.into_iter().flatten())
         })
         .collect()
+}
+
+/// A value as JSON, on one line. JSON itself leaves control characters above U+007E as they are, and
+/// those that turn text around.
+///
+/// # Errors
+/// If it has no form in JSON.
+pub fn json(value: &impl Serialize) -> serde_json::Result<String> {
+    serde_json::to_string(value).map(escaped)
+}
+
+/// The same, on several lines.
+///
+/// # Errors
+/// As [`json`].
+pub fn json_pretty(value: &impl Serialize) -> serde_json::Result<String> {
+    serde_json::to_string_pretty(value).map(escaped)
+}
+
+/// Such characters stand in strings alone, where they may be escaped.
+fn escaped(json: String) -> String {
+    let steers = |c: char| c != '\n' && misleading(c);
+    if !json.contains(steers) {
+        return json;
+    }
+    let mut text = String::with_capacity(json.len() + 16);
+    for c in json.chars() {
+        match steers(c) {
+            true => text.push_str(&format!("\\u{:04x}", u32::from(c))),
+            false => text.push(c),
+        }
+    }
+    text
 }
 
 /// The beginning of a command line, for messages that name it beside other things.
@@ -73,6 +108,16 @@ pub fn shortened(command: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn json_steers_no_terminal_and_means_the_same() {
+        let text = "a\n\u{1b}[31m\u{9b}2J\u{202e}\u{7f}\u{e9}\u{1f600}\\\"";
+        for json in [json(&text).unwrap(), json_pretty(&[text]).unwrap()] {
+            assert!(!json.contains(|c: char| c != '\n' && misleading(c)), "{json:?}");
+            assert!(json.contains('\u{e9}'), "what is harmless stays as it is");
+        }
+        assert_eq!(serde_json::from_str::<String>(&json(&text).unwrap()).unwrap(), text);
+    }
 
     #[test]
     fn sizes_and_counts() {

@@ -202,11 +202,17 @@ pub(crate) fn printable(bytes: &[u8]) -> String {
         .trim_end()
         .chars()
         .flat_map(|c| {
-            let escaped = c.is_control().then(|| c.escape_default());
-            let plain = (!c.is_control()).then_some(c);
+            let escaped = steers(c).then(|| c.escape_default());
+            let plain = (!steers(c)).then_some(c);
             escaped.into_iter().flatten().chain(plain)
         })
         .collect()
+}
+
+/// Whether a character steers a terminal, breaks a line, or turns the text around it.
+fn steers(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}')
 }
 
 #[cfg(test)]
@@ -231,5 +237,6 @@ mod tests {
     fn a_members_bytes_cannot_steer_the_terminal() {
         assert_eq!(printable(b"a\x1b[2Jb\n"), "a\\u{1b}[2Jb");
         assert_eq!(printable(b"\xff"), "\u{fffd}");
+        assert_eq!(printable("a\u{202e}b\u{9b}".as_bytes()), "a\\u{202e}b\\u{9b}");
     }
 }

@@ -15,7 +15,7 @@ use txos_effects::{services::ServiceOutcome, supervisor::EffectsReport};
 use txos_store::{Change, ChangeKind};
 
 use super::Options;
-use crate::text::{colour, count, printable, say, size};
+use crate::text::{colour, count, json_pretty, printable, say, size};
 
 /// The whole report of a transaction (`--json FILE`, `txos show ID`).
 #[derive(Debug, Serialize, Deserialize)]
@@ -149,12 +149,12 @@ impl ReportFile {
     /// # Errors
     /// If it cannot be written.
     pub fn write(&mut self, report: &Report) -> Result<()> {
-        let mut text = serde_json::to_vec_pretty(report).context("cannot make the report")?;
-        text.push(b'\n');
+        let mut text = json_pretty(report).context("cannot make the report")?;
+        text.push('\n');
         // A pipe or a terminal has no length to set.
         let _ = self.file.set_len(0);
         self.file
-            .write_all(&text)
+            .write_all(text.as_bytes())
             .with_context(|| format!("cannot write the report to {}", self.path.display()))
     }
 }

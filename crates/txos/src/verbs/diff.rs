@@ -31,7 +31,7 @@ pub fn run(args: Args) -> Result<Exit> {
         bail!("transaction {} is not kept: see `txos ps`", args.id);
     };
     if args.json {
-        print(format_args!("{}\n", serde_json::to_string_pretty(&report.changes)?))?;
+        print(format_args!("{}\n", crate::text::json_pretty(&report.changes)?))?;
         return Ok(Exit::Success);
     }
     let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();

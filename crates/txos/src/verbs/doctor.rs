@@ -15,7 +15,7 @@ pub struct Args {
 pub fn run(args: Args) -> Result<Exit> {
     let report = examine(&txos_store::default_directory()?);
     if args.json {
-        print(format_args!("{}\n", serde_json::to_string_pretty(&report)?))?;
+        print(format_args!("{}\n", crate::text::json_pretty(&report)?))?;
     } else {
         print(format_args!("{report}"))?;
     }

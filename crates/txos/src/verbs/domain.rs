@@ -85,7 +85,7 @@ pub fn run(args: Args) -> Result<Exit> {
 fn list(domains: &Domains, json: bool) -> Result<()> {
     for domain in domains.list() {
         if json {
-            print(format_args!("{}\n", serde_json::to_string(&domain)?))?;
+            print(format_args!("{}\n", crate::text::json(&domain)?))?;
             continue;
         }
         let state = if domain.frozen { "  stands still" } else { "" };

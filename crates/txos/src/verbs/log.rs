@@ -26,7 +26,7 @@ pub fn run(args: Args) -> Result<Exit> {
     let skipped = history.len().saturating_sub(args.lines);
     for entry in &history[skipped..] {
         if args.json {
-            print(format_args!("{}\n", serde_json::to_string(entry)?))?;
+            print(format_args!("{}\n", crate::text::json(entry)?))?;
             continue;
         }
         let outcome = word(entry.outcome);

@@ -99,5 +99,5 @@ fn as_json(status: &TxStatus, row: Option<&Row>) -> Result<String> {
         fields.insert("state".to_owned(), json!(state_of(status, row)));
         fields.insert("contention".to_owned(), json!(row));
     }
-    Ok(value.to_string())
+    Ok(crate::text::json(&value)?)
 }

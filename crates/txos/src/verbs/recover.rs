@@ -27,7 +27,7 @@ pub fn run(args: Args) -> Result<Exit> {
         say(format!("{} was left standing still, and runs again", group.display()));
     }
     if args.json {
-        print(format_args!("{}\n", serde_json::to_string_pretty(&report)?))?;
+        print(format_args!("{}\n", crate::text::json_pretty(&report)?))?;
     } else if report.is_empty() {
         print(format_args!("nothing to recover\n"))?;
     } else {

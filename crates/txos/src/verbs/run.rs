@@ -169,9 +169,9 @@ enum Unsupported {
 enum Output {
     /// At once
     Live,
-    /// At commit
+    /// When it has ended: by a commit, or as what a failed command said; else never
     Deferred,
-    /// At once on a terminal, else at commit
+    /// At once on a terminal, else deferred
     Auto,
 }
 

@@ -25,7 +25,7 @@ pub fn run(args: Args) -> Result<Exit> {
     let Some(state) = recovered()? else { return Err(unknown(args.id)) };
     if let Some(report) = kept::report(&state, args.id)? {
         if args.json {
-            print(format_args!("{}\n", serde_json::to_string_pretty(&report)?))?;
+            print(format_args!("{}\n", crate::text::json_pretty(&report)?))?;
             return Ok(Exit::Success);
         }
         print(format_args!(
@@ -43,7 +43,7 @@ pub fn run(args: Args) -> Result<Exit> {
     }
     if let Some(status) = state.transactions()?.into_iter().find(|tx| tx.meta.id == args.id) {
         if args.json {
-            print(format_args!("{}\n", serde_json::to_string_pretty(&status)?))?;
+            print(format_args!("{}\n", crate::text::json_pretty(&status)?))?;
         } else {
             print(format_args!(
                 "transaction {}: {}\ncommand:  {}\nretries:  {}\n",
@@ -59,7 +59,7 @@ pub fn run(args: Args) -> Result<Exit> {
         return Err(unknown(args.id));
     };
     if args.json {
-        print(format_args!("{}\n", serde_json::to_string_pretty(&entry)?))?;
+        print(format_args!("{}\n", crate::text::json_pretty(&entry)?))?;
         return Ok(Exit::Success);
     }
     print(format_args!(

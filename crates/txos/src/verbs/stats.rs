@@ -24,7 +24,7 @@ pub fn run(args: Args) -> Result<Exit> {
         None => Stats::default(),
     };
     if args.json {
-        print(format_args!("{}\n", serde_json::to_string_pretty(&stats)?))?;
+        print(format_args!("{}\n", crate::text::json_pretty(&stats)?))?;
         return Ok(Exit::Success);
     }
     print(format_args!(

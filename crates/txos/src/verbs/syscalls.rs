@@ -41,7 +41,7 @@ pub fn run(args: Args) -> Result<Exit> {
     }
     if args.json {
         let rows: Vec<Value> = rows.iter().map(as_json).collect();
-        print(format_args!("{}\n", serde_json::to_string_pretty(&rows)?))?;
+        print(format_args!("{}\n", crate::text::json_pretty(&rows)?))?;
         return Ok(Exit::Success);
     }
     print(format_args!("{}", table::text(&rows)))?;

@@ -34,7 +34,7 @@ pub fn run(args: Args) -> Result<Exit> {
         None if args.json => print(format_args!("null\n"))?,
         None => print(format_args!("transaction {id} has not lost to anybody\n"))?,
         Some(loss) if args.json => {
-            print(format_args!("{}\n", serde_json::to_string_pretty(&loss)?))?;
+            print(format_args!("{}\n", crate::text::json_pretty(&loss)?))?;
         }
         Some(loss) => {
             print(format_args!("transaction {id}, attempt {}:\n", loss.attempt))?;
