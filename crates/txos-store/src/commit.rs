@@ -353,7 +353,7 @@ impl<'s> Prepared<'s> {
             return Err(error);
         }
         journal.write_checkpoint(turn, durable)?;
-        self.tx.meta.stages.iter().try_for_each(|path| stage::remove_stage(path))?;
+        self.tx.meta.stages.iter().try_for_each(|path| stage::remove_stage(path, None))?;
         self.state.discard(self.plan.tx)
     }
 

@@ -148,7 +148,7 @@ pub(crate) fn recover_journal(state: &StateDir, journal: &Journal) -> Result<Rec
         journal.waited(plan.tx)?;
         // The record names its stage directories, whatever else is lost.
         let stages = plan.areas.iter().filter(|area| area.stage != area.point);
-        stages.map(|area| &area.stage).try_for_each(|path| stage::remove_stage(path))?;
+        stages.map(|area| &area.stage).try_for_each(|path| stage::remove_stage(path, None))?;
         clean(state, plan.tx)?;
     }
     journal.trust_again(&turn);
@@ -222,7 +222,7 @@ pub(crate) fn require_areas(plan: &Plan) -> Result<()> {
 /// Removes the directory of a transaction, and its stage directories elsewhere.
 fn clean(state: &StateDir, id: TxId) -> Result<()> {
     if let Some(meta) = state.meta(id)? {
-        meta.stages.iter().try_for_each(|path| stage::remove_stage(path))?;
+        meta.staged().try_for_each(|(path, time)| stage::remove_stage(path, time))?;
     }
     state.discard(id)
 }

@@ -59,7 +59,7 @@ pub fn call_arguments(bytes: &[u8]) {
         *arg = if bytes[0] & 1 == 0 { value } else { within(value % 512) };
     }
     let call = CALLS[usize::from(head[0]) % CALLS.len()];
-    let target = Target::of_own(Notified { id: 0, pid: std::process::id(), nr: 0, args });
+    let target = Target::of_own(Notified { id: 0, pid: std::process::id(), nr: 0, arch: 0, args });
     let mut told = vec![describe::detail(call, &args, &target), target.text(args[0])];
     for peer in target.peers(call) {
         match peer {

@@ -10,6 +10,7 @@ use std::{
 };
 
 use rustix::io::Errno;
+use txos_core::Stamp;
 use txos_host::Tree;
 
 use super::copy::Copied;
@@ -37,26 +38,49 @@ pub(crate) fn stage_foreign(tx: &mut TxDir, plan: &mut Plan, durable: bool) -> R
 
 /// Removes all stage directories on other mounts.
 pub(crate) fn unstage(tx: &mut TxDir) -> Result<()> {
-    tx.meta.stages.iter().try_for_each(|stage| remove_stage(stage))?;
+    tx.meta.staged().try_for_each(|(stage, time)| remove_stage(stage, time))?;
     tx.meta.stages.clear();
+    tx.meta.stage_times.clear();
     Ok(())
 }
 
 /// Removes a stage directory, and makes that lasting: nobody knows of it once the transaction's own
 /// directory is gone, which another file system may remember first. One that is not there (any
 /// more) is no error.
-pub(crate) fn remove_stage(path: &Path) -> Result<()> {
+///
+/// Who died right after making it left the directory above with a time that nobody but he had moved: it
+/// gets `time` back, which it had before.
+pub(crate) fn remove_stage(path: &Path, time: Option<Stamp>) -> Result<()> {
     let (Some(above), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
     let ours = name.to_string_lossy().starts_with(".txos-");
     if !ours || std::fs::symlink_metadata(path).is_err() {
         return Ok(());
     }
     let above = Tree::open(above)?;
+    let moved = moved_by(&above, Path::new(name))?;
     unnoticed(&above, Path::new(""), || sys::remove_tree(&above, Path::new(name)))?;
+    if let (Some(time), Some(dir), true) = (time, Object::open(&above, Path::new(""))?, moved) {
+        set_back(&dir, time)?;
+    }
     match sys::flush(sys::place(&above, Path::new(""))) {
         Err(StoreError::Io { errno: Errno::ACCESS, .. }) => sys::flush_file_system(&above),
         other => other,
     }
+}
+
+/// The mode of a stage directory once the directory above it has its time back.
+const SETTLED: u32 = 0o1700;
+
+/// Whether the directory called `name` was made and its maker died before he set the time of the one above
+/// it back, which nobody has changed since.
+fn moved_by(above: &Tree, name: &Path) -> Result<bool> {
+    /// A tick of the coarsest kernel clock, by which two times of one call may differ.
+    const TICK: i128 = 10_000_000;
+    let nanos = |stamp: Stamp| i128::from(stamp.sec) * 1_000_000_000 + i128::from(stamp.nsec);
+    let (dir, made) = (sys::place(above, Path::new("")).attrs()?, sys::place(above, name).attrs()?);
+    let times = dir.zip(made).map(|(dir, made)| (nanos(dir.mtime), nanos(made.id.birth)));
+    let settled = made.is_none_or(|made| made.perm == SETTLED);
+    Ok(!settled && times.is_some_and(|(moved, born)| moved.abs_diff(born) <= TICK.unsigned_abs()))
 }
 
 fn needs_stage(plan: &Plan, area: u32) -> bool {
@@ -109,7 +133,9 @@ fn stage_directory(
     for dir in candidates(plan, area) {
         let at = dir.join(&name);
         let path = host.at().join(&at);
+        let above = sys::place(host, &dir).attrs()?.map(|attrs| attrs.mtime);
         tx.meta.stages.push(path.clone());
+        tx.meta.stage_times.push(above.unwrap_or_default());
         // A power cut must not leave a directory that nobody knows of.
         if durable {
             tx.save_flushed()?
@@ -118,11 +144,15 @@ fn stage_directory(
         }
         match unnoticed(host, &dir, || sys::make_dirs(host, &at)) {
             Ok(()) => {
+                if let Some(made) = Object::open(host, &at)? {
+                    made.chmod(SETTLED)?;
+                }
                 sys::make_dirs(host, &at.join("stage"))?;
                 return Ok(path);
             }
             Err(StoreError::Io { errno: Errno::ACCESS | Errno::PERM | Errno::NOENT, .. }) => {
                 tx.meta.stages.pop();
+                tx.meta.stage_times.pop();
             }
             Err(error) => return Err(error),
         }
@@ -149,10 +179,15 @@ fn unnoticed(tree: &Tree, dir: &Path, act: impl FnOnce() -> Result<()>) -> Resul
     let object = Object::open(tree, dir)?;
     act()?;
     if let Some(object) = object {
-        match object.set_times(None, Some(object.attrs.mtime)) {
-            Ok(()) | Err(StoreError::Io { errno: Errno::PERM | Errno::ACCESS, .. }) => {}
-            Err(error) => return Err(error),
-        }
+        set_back(&object, object.attrs.mtime)?;
     }
     Ok(())
+}
+
+/// Sets the time of the last change, where this user may.
+fn set_back(object: &Object, time: Stamp) -> Result<()> {
+    match object.set_times(None, Some(time)) {
+        Ok(()) | Err(StoreError::Io { errno: Errno::PERM | Errno::ACCESS, .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
 }

@@ -82,6 +82,17 @@ pub struct TxMeta {
     /// Stage directories outside this one.
     #[serde(with = "names::paths", default)]
     pub stages: Vec<PathBuf>,
+    /// When the directory that each was made in had been changed last, before.
+    #[serde(default)]
+    pub stage_times: Vec<Stamp>,
+}
+
+impl TxMeta {
+    /// The stage directories, each with the time that the directory above it had before.
+    pub(crate) fn staged(&self) -> impl Iterator<Item = (&PathBuf, Option<Stamp>)> {
+        let times = self.stage_times.iter().copied().map(Some).chain(std::iter::repeat(None));
+        self.stages.iter().zip(times)
+    }
 }
 
 /// A transaction as others see it.
@@ -130,6 +141,7 @@ impl TxDir {
             loss: None,
             layers: Vec::new(),
             stages: Vec::new(),
+            stage_times: Vec::new(),
         };
         let dir = Self::locked(path, meta)?;
         dir.save()?;

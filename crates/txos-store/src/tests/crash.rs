@@ -132,3 +132,35 @@ fn what_never_committed_is_discarded() {
     same(&before, &scan(&world.host), &before, &before);
     assert!(recover(&world.state).unwrap().is_empty());
 }
+
+/// Making a stage directory moves the time of the directory above it, which is set back: also by the
+/// recovery, after a death in between.
+#[test]
+fn a_death_while_staging_elsewhere_leaves_no_time_moved() {
+    if !able() {
+        return;
+    }
+    let mut undecided = 0;
+    for calls in 0..60 {
+        let world = World::across(tree);
+        let origins = world.inodes();
+        set_times(&world.host, super::world::THEN, super::world::THEN);
+        let tx = world.run(&|root| symlink("t", root.join("l")).unwrap());
+        let delta = world.extract(&tx, &origins).unwrap();
+        let lock = world.state.try_lock("test").unwrap();
+        let mut prepared = Prepared::stage(&world.state, tx, delta).unwrap();
+        let result = watched(Rc::new(RefCell::new(KillAt(calls))), || {
+            let result = prepared.commit(&lock, &mut |_| Ok(()), &mut NoDomain, false);
+            drop((prepared, lock));
+            result
+        });
+        let report = recover(&world.state).unwrap();
+        if result.is_ok() || !report.finished.is_empty() {
+            break;
+        }
+        undecided += 1;
+        let now = txos_host::attrs_of(fs::File::open(&world.host).unwrap()).unwrap();
+        assert_eq!(now.mtime, super::world::THEN, "killed at call {calls}");
+    }
+    assert!((10..60).contains(&undecided), "{undecided}");
+}
