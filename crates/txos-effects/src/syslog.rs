@@ -115,9 +115,10 @@ impl Messages {
 
     /// Ends, and gives all that was sent.
     pub fn finish(self) -> Vec<Message> {
-        // The counter of an event cannot overflow by one write.
-        let _ = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
-        for taker in self.takers {
+        let stop = || rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
+        let told = rustix::io::retry_on_intr(stop).is_ok();
+        // Who was not told that it ends would be waited for in vain.
+        for taker in self.takers.into_iter().filter(|_| told) {
             // What a taker that failed had taken is there.
             let _ = taker.join();
         }
