@@ -2,11 +2,12 @@ use std::{
     ffi::OsString,
     fs::OpenOptions,
     net::{IpAddr, ToSocketAddrs},
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 use txos_domain::DomainError;
 use txos_effects::{Host, OnUnsupported};
@@ -93,7 +94,7 @@ pub struct Args {
     max_objects: Option<u64>,
 
     /// Abort when more than N processes run at a time
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     max_processes: Option<u64>,
 
     /// Abort when the processes have more than SIZE of memory of their own (K, M, G)
@@ -209,6 +210,11 @@ pub fn run(args: Args) -> Result<Exit> {
             None => allow_paths.push(path),
         }
     }
+    ensure!(
+        args.net.is_none() || !allow_net,
+        "--net record records what txos carries, and with --allow net members use the host's network \
+         themselves: give --net record alone, for all hosts, or with --allow net:HOST"
+    );
     live.extend(paths(allow_paths, "--allow")?);
     let logs = args
         .exempt_log
@@ -285,8 +291,15 @@ fn hosts(text: &str) -> Result<Vec<Host>> {
 
 /// A log outside of the transaction, made if it is absent.
 fn exempt_log(log: &Path) -> Result<PathBuf> {
-    let file = OpenOptions::new().append(true).create(true).open(log)?;
-    ensure!(file.metadata()?.is_file(), "it must be a regular file");
+    // The opening of a pipe that nobody reads would wait.
+    let mut options = OpenOptions::new();
+    options.append(true).create(true).custom_flags(libc::O_NONBLOCK);
+    let regular = "it must be a regular file";
+    let file = match options.open(log) {
+        Err(error) if error.raw_os_error() == Some(libc::ENXIO) => bail!(regular),
+        opened => opened?,
+    };
+    ensure!(file.metadata()?.is_file(), regular);
     // Without links, because it is let through at its place and not at its names.
     Ok(log.canonicalize()?)
 }
