@@ -306,6 +306,25 @@ fn synchronous_writes_do_not_wait_and_are_committed() {
 }
 
 #[test]
+fn what_asks_for_durability_waits_for_nothing_and_comes_with_the_commit() {
+    for_both(|scratch, txos| {
+        // fsync(2), fdatasync(2), syncfs(2), sync_file_range(2), in the order of their numbers below.
+        let script = "perl -MIO::Handle -e 'my $x86 = qx(uname -m) =~ /x86_64/; open(my $f, q(>), q(f)) or die; \
+                      print $f q(text); $f->flush; my $fd = fileno($f); \
+                      for my $n ($x86 ? (74, 75, 306) : (82, 83, 267)) { print syscall($n, $fd), q( ) } \
+                      print syscall($x86 ? 277 : 84, $fd, 0, 0, 7)'";
+        let out = txos.sh(&[], &format!("{script}; exit 3"));
+        assert_eq!(out.expect(3).stdout, "0 0 0 0", "{out}");
+        assert!(!scratch.inside().join("f").exists(), "an abort leaves nothing");
+        for durable in [&[][..], &["--nondurable"]] {
+            let out = txos.sh(durable, script);
+            assert_eq!(out.expect(0).stdout, "0 0 0 0", "{out}");
+            assert_eq!(std::fs::read_to_string(scratch.inside().join("f")).unwrap(), "text");
+        }
+    });
+}
+
+#[test]
 fn watchers_inside_see_members_and_watchers_outside_see_the_commit() {
     use rustix::fs::inotify::{CreateFlags, WatchFlags, add_watch, init};
     for_both(|scratch, txos| {

@@ -239,6 +239,27 @@ fn each_row_that_the_filter_decides_answers_as_the_table_says() {
 }
 
 #[test]
+fn what_no_kernel_has_any_more_is_absent() {
+    use txos_effects::filter::Arch;
+    use txos_effects::filter::rules::rule_of;
+    use txos_effects::table::{Fate, rows};
+    let gone: Vec<_> = rows()
+        .into_iter()
+        .filter(|row| row.fate == Fate::Absent && rule_of(row.call).is_none())
+        .filter_map(|row| Some((row.call, Arch::HOST.number(row.call)?)))
+        .collect();
+    let made = gone.clone();
+    let make = move || made.iter().map(|(_, nr)| call((*nr).into(), [0; 6])).collect::<Vec<_>>();
+    let natively = make.clone()();
+    let seen = under(Policy::default(), make);
+    for (((name, _), inside), outside) in gone.iter().zip(seen.value).zip(natively) {
+        // An older kernel may still have it, and fails it for its arguments.
+        assert!(inside == -i64::from(libc::ENOSYS) || inside == outside, "{name}: {inside}");
+        assert!(inside < 0, "{name}: {inside}");
+    }
+}
+
+#[test]
 fn calls_newer_than_the_table_are_absent() {
     use txos_effects::filter::Arch;
     let newer = Arch::HOST.first_unknown();
