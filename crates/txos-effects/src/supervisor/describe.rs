@@ -47,6 +47,13 @@ pub(super) fn detail(call: &str, args: &[u64; 6], target: &Target<'_>) -> String
     }
 }
 
+/// Whether the detail of a call stands in memory.
+pub(super) fn reads_memory(call: &str) -> bool {
+    const NOT: [&str; 7] = ["socket", "socketpair", "clone", "unshare", "ioctl", "syslog", "bpf"];
+    const NONE: [&str; 4] = ["keyctl", "sethostname", "setdomainname", "reboot"];
+    !NOT.contains(&call) && !NONE.contains(&call)
+}
+
 fn family(args: &[u64; 6]) -> String {
     let family = args[0] as i32;
     let name = FAMILIES.iter().find(|row| row.0 == family).map(|row| row.1.to_owned());

@@ -5,8 +5,9 @@
 //! * What is refused is decided on registers alone, by the same [rules](crate::filter::rules) that
 //!   the filter was compiled from; where a peer's address is looked at too, the network namespace
 //!   and not the look keeps the call inside.
-//! * One thread at a time waits for the next request; it answers it after the next one has taken
-//!   its place. So a slow answer (memory that has to be paged in) holds up nobody.
+//! * One thread at a time waits for the next request. Before an answer that can take long (memory that
+//!   has to be paged in, a message, a line to the user), and where a further request waits already, it
+//!   gives its place to another one. So a slow answer holds up nobody.
 //! * It ends when the last process with the filter has gone, or by [`Supervisor::finish`]; requests
 //!   that come later fail with `ENOSYS`, which the kernel answers when the listener is closed.
 //!
@@ -22,6 +23,7 @@ mod network;
 mod report;
 mod signals;
 mod target;
+mod turn;
 
 pub use gateway::{Gateway, Tapes};
 pub use locks::{Locks, OnWait};
@@ -38,6 +40,7 @@ use report::{Collector, Kind};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
+use rustix::time::Timespec;
 use std::fmt;
 use std::io;
 use std::num::NonZero;
@@ -46,6 +49,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use target::{Peer, Target};
+use turn::{Turn, Waiting as TurnWaiting};
 
 /// `ADJ_OFFSET_SS_READ`: the one mode of adjtimex(2) besides 0 that changes nothing.
 const ADJ_OFFSET_SS_READ: u32 = 0xa001;
@@ -95,13 +99,11 @@ struct Shared {
     stop: OwnedFd,
     policy: Policy,
     hooks: Hooks,
-    /// Held by the thread whose turn it is to wait.
-    turn: Mutex<()>,
+    /// Whose turn it is to wait for calls.
+    turn: Turn,
     /// So many threads there may be.
     most: usize,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// Threads that wait for a call, or for their turn to.
-    idle: AtomicUsize,
     collected: Mutex<Collector>,
     members: network::Members,
     /// The greatest process number that the view is known to have used.
@@ -128,8 +130,8 @@ impl Supervisor {
         let stop = eventfd(0, EventfdFlags::CLOEXEC)
             .map_err(Error::system("make the supervisor's stop event"))?;
         let sync_wake_up = sys::notif_sync_wake_up(listener.as_fd());
-        let (turn, collected) = (Mutex::default(), Mutex::default());
-        let (members, used, waiters, threads, idle) = Default::default();
+        let (turn, collected) = (Turn::default(), Mutex::default());
+        let (members, used, waiters, threads) = Default::default();
         let shared = Arc::new(Shared {
             listener,
             stop,
@@ -138,7 +140,6 @@ impl Supervisor {
             turn,
             most: most.max(1),
             threads,
-            idle,
             collected,
             members,
             used,
@@ -200,45 +201,45 @@ impl Shared {
     /// Starts one more thread, if there may be one.
     fn add_thread(self: &Arc<Self>) -> io::Result<()> {
         let mut threads = lock(&self.threads);
-        if threads.len() >= self.most {
-            return Ok(());
-        }
-        self.idle.fetch_add(1, Ordering::Relaxed);
-        let shared = Arc::clone(self);
-        let started = thread::Builder::new()
-            .name("txos-supervisor".to_owned())
-            .spawn(move || shared.answer_all());
-        match started {
-            Ok(thread) => threads.push(thread),
-            Err(error) => {
-                self.idle.fetch_sub(1, Ordering::Relaxed);
-                return Err(error);
-            }
+        if threads.len() < self.most {
+            let shared = Arc::clone(self);
+            let name = "txos-supervisor".to_owned();
+            let thread = thread::Builder::new().name(name).spawn(move || shared.answer_all())?;
+            threads.push(thread);
         }
         Ok(())
     }
 
+    /// Lets another thread take the next call, because this one has its own to answer, which may take
+    /// long. Where no further thread can be had, the next call waits.
+    fn hand_over(self: &Arc<Self>) {
+        if self.turn.give() == TurnWaiting::Nobody {
+            let _ = self.add_thread();
+        }
+    }
+
     fn answer_all(self: &Arc<Self>) {
         loop {
-            let next = {
-                let _turn = lock(&self.turn);
-                self.next()
-            };
-            match next {
+            self.turn.take();
+            match self.next() {
                 Ok(Some(call)) => {
-                    if self.idle.fetch_sub(1, Ordering::Relaxed) == 1 {
-                        // Nobody else waits. Where no further thread can be had, the next call waits
-                        // for this one.
-                        let _ = self.add_thread();
+                    // While calls come one by one, one thread answers them: it is the one that the
+                    // kernel has on the caller's processor, and handing over costs more than most
+                    // answers.
+                    if self.another_waits() {
+                        self.hand_over();
                     }
                     self.answer_one(call);
-                    self.idle.fetch_add(1, Ordering::Relaxed);
                 }
-                Ok(None) => return,
+                Ok(None) => {
+                    self.turn.give();
+                    return;
+                }
                 // The caller was killed between the event and our look.
                 Err(Errno::NOENT | Errno::INTR) => {}
                 Err(error) => {
                     let text = format!("supervisor: cannot read its listener: {error}");
+                    self.turn.give();
                     (self.hooks.notice)(&Notice::Trouble(text));
                     return;
                 }
@@ -253,6 +254,13 @@ impl Shared {
         if answered.is_err() {
             lock(&self.collected).trouble("a call was refused because answering it failed");
         }
+    }
+
+    /// Whether a further call waits already.
+    fn another_waits(&self) -> bool {
+        let mut fds = [PollFd::new(&self.listener, PollFlags::IN)];
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut fds, Some(&at_once)).is_ok() && fds[0].revents().contains(PollFlags::IN)
     }
 
     /// The next request; `None` when there will be none any more.
@@ -274,7 +282,11 @@ impl Shared {
         let rule = Arch::HOST.name(call.nr).and_then(rule_of);
         let action = rule.map_or(Action::Allow, |rule| rule.decide(&call.args));
         let name = rule.map_or("unknown", |rule| rule.call);
-        match under_policy(action, &self.policy) {
+        let action = under_policy(action, &self.policy);
+        if reads_memory(action, name) {
+            self.hand_over();
+        }
+        match action {
             Action::Ask(Ask::Contact) => self.contact(request, name, &target),
             Action::Ask(Ask::Signal) => request.answer(self.signal(name, &call, &target)),
             Action::Ask(Ask::Outsider) => {
@@ -357,14 +369,19 @@ impl Shared {
     }
 
     fn refuse(
-        &self,
+        self: &Arc<Self>,
         request: Request<'_>,
         class: Class,
         call: &str,
         detail: String,
         target: &Target<'_>,
     ) {
-        let refusal = Refusal {
+        let policy = match (self.policy.on_unsupported, class.has_flag()) {
+            (OnUnsupported::Allow, false) => OnUnsupported::Error,
+            (policy, _) => policy,
+        };
+        let kind = if policy == OnUnsupported::Allow { Kind::Allowed } else { Kind::Refused };
+        let make = |detail| Refusal {
             call: call.to_owned(),
             detail,
             class,
@@ -372,13 +389,10 @@ impl Shared {
             count: 1,
             first: target.comm(),
         };
-        let policy = match (self.policy.on_unsupported, class.has_flag()) {
-            (OnUnsupported::Allow, false) => OnUnsupported::Error,
-            (policy, _) => policy,
-        };
-        let kind = if policy == OnUnsupported::Allow { Kind::Allowed } else { Kind::Refused };
-        let first = lock(&self.collected).call(kind, refusal.clone());
+        let refusal = (policy == OnUnsupported::Abort).then(|| make(detail.clone()));
+        let first = lock(&self.collected).call(kind, call, detail, make);
         if let Some(first) = first {
+            self.hand_over();
             (self.hooks.notice)(&match policy {
                 OnUnsupported::Error => Notice::Refused(first),
                 OnUnsupported::Abort => Notice::Aborting(first),
@@ -388,11 +402,23 @@ impl Shared {
         match policy {
             OnUnsupported::Error => request.answer(Answer::Errno(ENOTXSUPPORT)),
             OnUnsupported::Abort => {
-                (self.hooks.abort)(&refusal);
+                self.hand_over();
+                refusal.iter().for_each(|refusal| (self.hooks.abort)(refusal));
                 request.answer(Answer::Errno(ENOTXSUPPORT));
             }
             OnUnsupported::Allow => request.answer(Answer::Proceed),
         }
+    }
+}
+
+/// Whether the answer needs memory of the target's.
+fn reads_memory(action: Action, call: &str) -> bool {
+    match action {
+        Action::Ask(Ask::Contact | Ask::Clock | Ask::Hide) => true,
+        Action::Ask(Ask::Lock) => call != "flock",
+        Action::Ask(Ask::Signal) => call.contains("sigqueue"),
+        Action::Ask(Ask::Refuse(_)) => describe::reads_memory(call),
+        _ => false,
     }
 }
 

@@ -168,21 +168,29 @@ pub(super) enum Kind {
 
 impl Collector {
     /// Counts a call; the entry when this is the first of its kind, so that it is told once.
-    pub(super) fn call(&mut self, kind: Kind, mut what: Refusal) -> Option<Refusal> {
+    /// `make` gives an entry with its detail, and is called for the first alone.
+    pub(super) fn call(
+        &mut self,
+        kind: Kind,
+        call: &str,
+        mut detail: String,
+        make: impl FnOnce(String) -> Refusal,
+    ) -> Option<Refusal> {
         let (index, list) = match kind {
             Kind::Refused => (&mut self.refused, &mut self.report.refused),
             Kind::Allowed => (&mut self.allowed, &mut self.report.allowed),
         };
         if list.len() >= MAX_ENTRIES {
-            "and others".clone_into(&mut what.detail);
+            "and others".clone_into(&mut detail);
         }
-        let at = *index.entry(format!("{} {}", what.call, what.detail)).or_insert(list.len());
+        let at = *index.entry(format!("{call} {detail}")).or_insert(list.len());
         match list.get_mut(at) {
             Some(known) => {
                 known.count += 1;
                 None
             }
             None => {
+                let what = make(detail);
                 list.push(what.clone());
                 Some(what)
             }

@@ -175,7 +175,12 @@ impl Wish {
 
 impl Shared {
     /// The answer to kill(2) and its kind, where the number is above 1.
-    pub(super) fn signal(&self, name: &str, call: &Notified, target: &Target<'_>) -> Answer {
+    pub(super) fn signal(
+        self: &Arc<Self>,
+        name: &str,
+        call: &Notified,
+        target: &Target<'_>,
+    ) -> Answer {
         let wish = Wish::of(name, &call.args);
         let number = wish.number();
         let numbers = [wish.process, wish.thread].into_iter().flatten();
@@ -224,7 +229,7 @@ impl Shared {
     }
 
     /// Whether pidfd_open(2) would name a process outside, of which kill(2) says that it is there.
-    pub(super) fn names_outsider(&self, number: u32, target: &Target<'_>) -> bool {
+    pub(super) fn names_outsider(self: &Arc<Self>, number: u32, target: &Target<'_>) -> bool {
         let there = || match self.outsider(number, false, target) {
             Ok(_) | Err(Errno::PERM) => true,
             Err(_) => false,
@@ -233,10 +238,12 @@ impl Shared {
     }
 
     /// Whether a member has or had this number; yes, if nobody knows.
-    fn was_a_members(&self, number: u32) -> bool {
+    fn was_a_members(self: &Arc<Self>, number: u32) -> bool {
         if number <= self.used.load(Ordering::Relaxed) {
             return true;
         }
+        // It takes a message to the view and back.
+        self.hand_over();
         let Some(used) = (self.hooks.numbers)() else { return true };
         self.used.fetch_max(used, Ordering::Relaxed);
         number <= used
