@@ -57,11 +57,6 @@ impl Inherited {
         };
         Ok(Inherited(told.into_iter().map(passed).collect()))
     }
-
-    /// Whether this number was open.
-    pub fn has(&self, number: RawFd) -> bool {
-        self.0.iter().any(|(fd, _)| fd.as_raw_fd() == number)
-    }
 }
 
 /// One descriptor, over all attempts.
