@@ -26,6 +26,9 @@ use crate::mirror::{Mirror, lock};
 /// Called, from a worker thread, when a touch waits for a hold.
 pub type OnTouch = Box<dyn Fn(Hold) + Send + Sync>;
 
+/// Called, from a worker thread, at the first touch of an attempt.
+pub type OnFirst = Box<dyn Fn() + Send + Sync>;
+
 /// The holds of others, as one transaction minds them through all of its attempts.
 #[derive(Default)]
 pub struct Holds {
@@ -37,6 +40,11 @@ pub struct Holds {
     stopped: AtomicBool,
     source: Mutex<Source>,
     on_touch: Option<OnTouch>,
+    /// Whether it only tells what was read: touches neither wait nor fail.
+    tells_only: bool,
+    /// Told of the first touch after [`Holds::begin`], if there is to be one.
+    on_first: Option<OnFirst>,
+    armed: AtomicBool,
 }
 
 struct Held {
@@ -81,10 +89,21 @@ impl Holds {
         Holds { on_touch: Some(on_touch), ..Holds::default() }
     }
 
+    /// For a view that is used by one transaction after the other: first touches neither wait nor
+    /// fail, and `on_touch` is told once for each hold that one meets. Nothing is told before
+    /// [`Holds::begin`]; `on_first` is told of the first touch after it.
+    pub fn telling_only(on_touch: OnTouch, on_first: OnFirst) -> Holds {
+        let (stopped, on_first) = (AtomicBool::new(true), Some(on_first));
+        Holds { tells_only: true, stopped, on_first, ..Holds::new(on_touch) }
+    }
+
     /// Sets a hold up, and passes what had been read of it to `answer` before anything else can
     /// happen to the workset.
     pub fn set_up(&self, hold: Hold, written: Written, answer: impl FnOnce(Answer)) {
         let source = lock(&self.source);
+        if self.tells_only && self.stopped() {
+            return answer(Answer { meeting: None, size: 0 });
+        }
         let meets =
             |workset: &Workset| Answer { meeting: written.meets(workset), size: workset.len() };
         // Let go before the source is: who ends the capture has to be the only one that has it.
@@ -132,7 +151,9 @@ impl Holds {
     /// The attempt is over: what it has read is forgotten, and meets nothing any more.
     pub fn finish(&self) {
         self.stop();
-        *lock(&self.source) = Source::None;
+        if !self.tells_only {
+            *lock(&self.source) = Source::None;
+        }
     }
 
     /// What was read is this, all of it: of a transaction that was kept.
@@ -142,8 +163,15 @@ impl Holds {
 
     /// Another attempt begins, that has read nothing.
     pub fn begin(&self) {
-        *lock(&self.source) = Source::None;
-        lock(&self.held).iter_mut().for_each(|held| held.passed = false);
+        if self.tells_only {
+            // Who does not run is not told of a release.
+            lock(&self.held).clear();
+            self.count.store(0, Ordering::Release);
+            self.armed.store(true, Ordering::Release);
+        } else {
+            *lock(&self.source) = Source::None;
+            lock(&self.held).iter_mut().for_each(|held| held.passed = false);
+        }
         self.stopped.store(false, Ordering::Release);
     }
 
@@ -172,12 +200,30 @@ impl Holds {
     /// `EIO` if touches fail.
     pub(crate) fn met(&self, meets: impl Fn(&Written) -> bool) -> Result<Option<Hold>, Errno> {
         if self.stopped() {
-            return Err(Errno::IO);
+            return if self.tells_only { Ok(None) } else { Err(Errno::IO) };
+        }
+        if let Some(tell) = self.on_first.as_ref().filter(|_| self.armed.load(Ordering::Acquire))
+            && self.armed.swap(false, Ordering::AcqRel)
+        {
+            tell();
         }
         if self.count.load(Ordering::Acquire) == 0 {
             return Ok(None);
         }
-        let held = lock(&self.held);
+        let mut held = lock(&self.held);
+        if self.tells_only {
+            let met = held.iter_mut().filter(|held| !held.passed && meets(&held.written));
+            let met = met.map(|held| {
+                held.passed = true;
+                held.hold
+            });
+            let met: Vec<Hold> = met.collect();
+            drop(held);
+            if let Some(tell) = &self.on_touch {
+                met.into_iter().for_each(tell);
+            }
+            return Ok(None);
+        }
         let met = held.iter().find(|held| !held.passed && meets(&held.written));
         Ok(met.map(|held| held.hold))
     }

@@ -78,7 +78,7 @@ mod wire;
 pub use capture::{Capture, Captured};
 pub use counts::Requests;
 pub use error::{CaptureError, Result};
-pub use holds::{Answer as HoldAnswer, Holds, OnTouch};
+pub use holds::{Answer as HoldAnswer, Holds, OnFirst, OnTouch};
 pub use idmap::IdMap;
 pub use log::serve_log;
 pub use origin::parse_origin;

@@ -15,6 +15,7 @@ mod facet;
 mod ids;
 mod object;
 mod origin;
+mod text;
 mod touched;
 pub mod workset;
 
@@ -24,5 +25,6 @@ pub use facet::Facet;
 pub use ids::TxId;
 pub use object::{Attrs, FileKind, ObjectId, Stamp};
 pub use origin::{Origin, Origins};
+pub use text::misleading;
 pub use touched::Touched;
 pub use workset::{NodeId, Workset};

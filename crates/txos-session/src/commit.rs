@@ -1,11 +1,13 @@
 //! The end of a transaction: what it changed becomes real, or is forgotten.
 
 use txos_capture::{Captured, ValidateOptions, WHITEOUT_STAND_IN, validate};
-use txos_core::Conflict;
+use txos_contention::Lost;
+use txos_core::{Conflict, TxId};
 use txos_store::{Delta, ExtractOptions, NoDomain, Phase, Prepared, StoreError, TxDir};
 
 use crate::{
     Result,
+    contender::{Contender, Turn},
     view::{Host, Used, View},
 };
 
@@ -19,6 +21,18 @@ pub(crate) enum Outcome {
     Committed,
     /// None of it is: what was read had changed.
     Conflict(Vec<Conflict>),
+    /// None of it is: another transaction comes first.
+    Lost(Lost),
+    /// None of it is: nobody waits for it any more.
+    Cancelled,
+}
+
+/// What a commit that waits for others asks.
+pub(crate) struct Asked<'a> {
+    /// Whether somebody still waits for it.
+    pub(crate) wanted: &'a dyn Fn() -> bool,
+    /// Whether another transaction is of the same process.
+    pub(crate) own: &'a dyn Fn(TxId) -> bool,
 }
 
 /// Who still has or had to do with a view that no process is in any more.
@@ -40,6 +54,7 @@ impl Host {
         view: View,
         durable: bool,
         reach: Reach,
+        asked: &Asked<'_>,
     ) -> (Result<Outcome>, Used) {
         let clean = reach != Reach::Open;
         if let Some(conflict) = view.base.capture.doomed() {
@@ -58,7 +73,7 @@ impl Host {
             Ok(delta) if delta.is_empty() => (self.only_read(&captured), view.used(clean)),
             Ok(delta) => {
                 let (dir, used) = view.split(clean);
-                (self.apply(dir, delta, &captured, durable), used)
+                (self.apply(dir, delta, &captured, durable, used.contender(), asked), used)
             }
             Err(StoreError::Conflict(conflicts)) => {
                 (Ok(Outcome::Conflict(conflicts)), view.used(clean))
@@ -83,12 +98,32 @@ impl Host {
         delta: Delta,
         captured: &Captured,
         durable: bool,
+        contender: &Contender,
+        asked: &Asked<'_>,
     ) -> Result<Outcome> {
         let mut prepared = match Prepared::stage(&self.state, dir, delta) {
             Ok(prepared) => prepared,
             Err(StoreError::Conflict(conflicts)) => return Ok(Outcome::Conflict(conflicts)),
             Err(error) => return Err(error.into()),
         };
+        let turn = prepared.written().map(|written| {
+            contender.turn(&written, captured.workset.len(), asked.wanted, asked.own)
+        });
+        match turn {
+            Ok(Turn::Granted) => {}
+            Ok(Turn::Lost(lost)) => {
+                prepared.abort()?;
+                return Ok(Outcome::Lost(lost));
+            }
+            Ok(Turn::Cancelled) => {
+                prepared.abort()?;
+                return Ok(Outcome::Cancelled);
+            }
+            Err(error) => {
+                prepared.abort()?;
+                return Err(error.into());
+            }
+        }
         let mut failed = None;
         let mut check = |phase: Phase| match phase {
             // Without a domain nothing is paused, and an early look would only look twice.

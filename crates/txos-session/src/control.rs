@@ -140,6 +140,11 @@ impl Control {
         self.joined.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The process that began it.
+    pub(crate) fn process(&self) -> i32 {
+        self.process
+    }
+
     /// A connection joins; `false` if it is too late.
     pub(crate) fn enter(&self) -> bool {
         let mut joined = self.joined();

@@ -24,6 +24,7 @@
 //!   leaves, recovery of the state directory removes.
 
 mod commit;
+mod contender;
 mod control;
 mod error;
 mod guard;
@@ -38,3 +39,4 @@ mod view;
 
 pub use error::{Result, SessionError};
 pub use serve::Session;
+pub use view::HOLDER;

@@ -13,19 +13,22 @@ use std::{
 
 use rustix::{
     event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll},
+    fs::Access,
     io::Errno,
     net::{
         AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen,
         socket_with,
     },
 };
+use txos_contention::{Outcome as Contention, standing_of, text::shortened};
+use txos_core::{Stamp, TxId};
 use txos_protocol::{Op, Reply, Request, Socket, VERSION};
-use txos_store::StateDir;
+use txos_store::{Loss, StateDir};
 use txos_view::Credentials;
 
 use crate::{
     Result, SessionError,
-    commit::{Outcome, Reach},
+    commit::{Asked, Outcome, Reach},
     control::{Control, Controls, GivenUp},
     guard,
     order::{Orders, Place},
@@ -33,7 +36,7 @@ use crate::{
     pool::Pool,
     process::{Ended, Process},
     tracker::Tracker,
-    view::{Host, Used, View},
+    view::{Host, Lost, Used, View},
 };
 
 /// `TX_NONDURABLE` of the flags of a transaction.
@@ -80,6 +83,18 @@ struct Running {
     flags: u32,
     place: Option<Place>,
     pipes: Pipes,
+    /// When it first began, and how often it has lost.
+    started: Stamp,
+    times: u32,
+}
+
+/// One connection's state.
+struct Seat {
+    inside: Option<Inside>,
+    /// Its last transaction lost: the next one is the same again.
+    lost: Option<Lost>,
+    /// What the program is called.
+    command: String,
 }
 
 impl Session {
@@ -250,9 +265,9 @@ impl Shared {
         let peer = rustix::net::sockopt::socket_peercred(socket).ok();
         let pid = peer.map_or(0, |peer| peer.pid.as_raw_pid());
         let process = Process::open(pid);
-        let mut inside = None;
+        let mut seat = Seat { inside: None, lost: None, command: command_of(pid) };
         let mut bytes = [0; Request::SIZE];
-        while self.is_there(socket, process.as_ref(), inside.as_mut()) {
+        while self.is_there(socket, process.as_ref(), seat.inside.as_mut()) {
             let Ok((length @ 1.., fds)) = socket.receive_all(&mut bytes) else { break };
             let Some(request) = Request::decode(&bytes[..length]) else {
                 let _ = socket.send(&Reply::code(-Errno::PROTO.raw_os_error()).encode(), None);
@@ -272,10 +287,10 @@ impl Shared {
                 }
                 continue;
             }
-            let Answer { reply, used } = self.answer(&request, fds, pid, &mut inside);
+            let Answer { reply, used } = self.answer(&request, fds, pid, &mut seat);
             let entered = matches!(request.op, Op::Begin | Op::BeginOrdered | Op::Join);
             let control =
-                inside.as_ref().filter(|_| entered && reply.code >= 0).map(Inside::control);
+                seat.inside.as_ref().filter(|_| entered && reply.code >= 0).map(Inside::control);
             let namespace = control.map(|control| control.namespace.as_fd());
             let sent = socket.send(&reply.encode(), namespace);
             // Renewed while the program goes on already.
@@ -286,7 +301,7 @@ impl Shared {
                 break;
             }
         }
-        if let Some(inside) = inside {
+        if let Some(inside) = seat.inside {
             self.left(inside, process);
         }
     }
@@ -355,17 +370,19 @@ impl Shared {
         request: &Request,
         fds: Vec<OwnedFd>,
         process: i32,
-        inside: &mut Option<Inside>,
+        seat: &mut Seat,
     ) -> Answer {
+        let Seat { inside, lost, .. } = seat;
         match request.op {
             Op::Hello => VERSION.cast_signed().into(),
             Op::Begin | Op::BeginOrdered | Op::Join if inside.is_some() => Errno::INVAL.into(),
-            Op::Begin | Op::BeginOrdered => self.begin(request, fds, process, inside),
+            Op::Begin | Op::BeginOrdered => self.begin(request, fds, process, seat),
             Op::Join => self.join(request, fds, process, inside),
             Op::End => match inside.take() {
                 Some(Inside::Own(running)) => {
-                    let (code, used) = self.end(*running, request.flags == 0);
-                    Answer { reply: Reply::code(code), used: Some(used) }
+                    let over = self.end(*running, request.flags == 0);
+                    *lost = over.lost;
+                    Answer { reply: Reply::code(over.code), used: Some(over.used) }
                 }
                 Some(Inside::Joined(control, task, pipes)) => {
                     self.part(&control, task, pipes).into()
@@ -376,6 +393,7 @@ impl Shared {
                 let how = if request.flags != 0 { GivenUp::ForGood } else { GivenUp::Retry };
                 match inside.take() {
                     Some(Inside::Own(running)) => {
+                        *lost = None;
                         let used = Some(self.give_up(*running, how));
                         Answer { reply: Reply::code(0), used }
                     }
@@ -407,13 +425,8 @@ impl Shared {
         }
     }
 
-    fn begin(
-        &self,
-        request: &Request,
-        fds: Vec<OwnedFd>,
-        process: i32,
-        inside: &mut Option<Inside>,
-    ) -> Answer {
+    fn begin(&self, request: &Request, fds: Vec<OwnedFd>, process: i32, seat: &mut Seat) -> Answer {
+        let Seat { inside, lost, command } = seat;
         let Request { group, sequence, task, flags, .. } = *request;
         let place = (request.op == Op::BeginOrdered).then_some(Place { group, sequence });
         if place.is_some_and(|place| self.orders.is_past(place)) {
@@ -424,10 +437,17 @@ impl Shared {
             Err(errno) => return errno.into(),
         };
         self.host.begins(task);
+        let lost = lost.take();
+        let times = lost.as_ref().map_or(0, |lost| lost.times);
         let begun = self.pool.take().and_then(|mut view| {
-            view.begin();
+            view.begin(lost.as_ref());
             match self.controls.begin(&view, process, flags, &self.tracker) {
-                Ok(control) => Ok((view, control)),
+                Ok(control) => {
+                    let meta = &view.dir.meta;
+                    let standing = standing_of(task, meta.id, meta.started, times);
+                    view.base.contender.begin(standing, command, &control);
+                    Ok((view, control))
+                }
                 Err(error) => {
                     self.pool.give_back(view.used(false));
                     Err(error)
@@ -439,7 +459,8 @@ impl Shared {
                 control.note_outside(task);
                 self.tracker.enter(task, process, control.id);
                 let (mounts, transaction) = (control.mounts.clone(), control.id);
-                let running = Running { view, control, task, flags, place, pipes };
+                let started = view.dir.meta.started;
+                let running = Running { view, control, task, flags, place, pipes, started, times };
                 *inside = Some(Inside::Own(Box::new(running)));
                 Answer { reply: Reply { code: 0, transaction, mounts }, used: None }
             }
@@ -481,32 +502,49 @@ impl Shared {
         control.given_up().map_or(0, told)
     }
 
-    /// Commits once the last member has left, and gives the code for the program.
-    fn end(&self, mut running: Running, clean: bool) -> (i32, Used) {
+    /// Commits once the last member has left.
+    fn end(&self, mut running: Running, clean: bool) -> Over {
         self.tracker.leave(running.task);
         let alive = format!("/proc/{}", running.task);
         let ended = running.control.wait(&self.tracker, &mut running.pipes);
+        let lost_before = (running.started, running.times);
         if let Some(how) = running.control.given_up() {
-            return (told(how), self.give_up(running, how));
+            let loss = running.view.base.contender.lost();
+            let used = self.give_up(running, how);
+            let lost = loss.filter(|_| how == GivenUp::Retry);
+            return Over {
+                lost: lost.map(|lost| lost_again(lost_before, &lost)),
+                code: told(how),
+                used,
+            };
         }
         if ended == Ended::Killed {
-            return (-Errno::CANCELED.raw_os_error(), self.give_up(running, GivenUp::ForGood));
+            return Over::cancelled(self.give_up(running, GivenUp::ForGood));
         }
         // Who waits in an order for somebody that never comes, and ends, is passed over.
-        let wanted = || rustix::fs::access(&alive, rustix::fs::Access::EXISTS).is_ok();
-        if running.place.is_some_and(|place| !self.orders.wait(place, &wanted)) {
-            return (-Errno::CANCELED.raw_os_error(), self.give_up(running, GivenUp::ForGood));
+        let wanted = || rustix::fs::access(&alive, Access::EXISTS).is_ok();
+        if let Some(place) = running.place {
+            // Who waits for its turn is waited for by nobody: its predecessor could be the one.
+            running.view.base.contender.stuck(true);
+            if !self.orders.wait(place, &wanted) {
+                return Over::cancelled(self.give_up(running, GivenUp::ForGood));
+            }
+            running.view.base.contender.stuck(false);
         }
         // After those before it in an order: they may have read from the same pipes.
         let mut joined = running.control.take_pipes();
         let mut all = std::iter::once(&mut running.pipes).chain(&mut joined);
         if let Err(errno) = all.try_for_each(Pipes::settle) {
-            return (-errno.raw_os_error(), self.give_up(running, GivenUp::ForGood));
+            let code = -errno.raw_os_error();
+            return Over { code, ..Over::cancelled(self.give_up(running, GivenUp::ForGood)) };
         }
         if !running.pipes.is_unchanged() || !joined.iter().all(Pipes::is_unchanged) {
-            return (AGAIN, self.give_up(running, GivenUp::Retry));
+            return Over { code: AGAIN, ..Over::cancelled(self.give_up(running, GivenUp::Retry)) };
         }
         let Running { view, control, flags, place, pipes, .. } = running;
+        let process = control.process();
+        let own =
+            |id: TxId| self.controls.get(id.0).is_some_and(|other| other.process() == process);
         let alone = control.was_its_own() && !self.tracker.has_started(control.id);
         self.forget(&control);
         let reach = match (clean, alone) {
@@ -514,20 +552,35 @@ impl Shared {
             (true, false) => Reach::Clean,
             (false, _) => Reach::Open,
         };
-        let (outcome, used) = self.host.commit(view, flags & NONDURABLE == 0, reach);
+        let asked = Asked { wanted: &wanted, own: &own };
+        let (outcome, used) = self.host.commit(view, flags & NONDURABLE == 0, reach, &asked);
+        let contender = used.contender();
+        let mut lost = None;
         let code = match outcome {
             Ok(Outcome::Committed) => {
+                contender.end(Contention::Committed, Vec::new());
                 joined.into_iter().chain([pipes]).for_each(Pipes::commit);
                 control.send_deferred();
                 0
             }
             Ok(Outcome::Conflict(conflicts)) => {
-                if let Some(conflict) = conflicts.first() {
-                    tracing::debug!(%conflict, "lost");
-                }
+                contender.end(Contention::Aborted, conflicts.iter().map(|c| c.facet).collect());
+                let (started, times) = lost_before;
+                let last = Loss::new(times + 1, "somebody else".to_owned(), &conflicts);
+                lost = Some(Lost { started, times: times + 1, last });
                 AGAIN
             }
+            Ok(Outcome::Lost(to)) => {
+                contender.end_lost(wanted);
+                lost = Some(lost_again(lost_before, &to));
+                AGAIN
+            }
+            Ok(Outcome::Cancelled) => {
+                contender.end(Contention::Aborted, Vec::new());
+                -Errno::CANCELED.raw_os_error()
+            }
             Err(error) => {
+                contender.end(Contention::Aborted, Vec::new());
                 tracing::warn!(%error, "no commit");
                 -error.errno().raw_os_error()
             }
@@ -535,7 +588,7 @@ impl Shared {
         if let Some(place) = place.filter(|_| code != AGAIN) {
             self.orders.pass(place);
         }
-        (code, used)
+        Over { code, used, lost }
     }
 
     fn give_up(&self, running: Running, how: GivenUp) -> Used {
@@ -544,6 +597,14 @@ impl Shared {
         control.give_up(how);
         control.kill(&self.tracker);
         self.forget(&control);
+        let contender = &view.base.contender;
+        match contender.lost() {
+            Some(_) => {
+                let alive = format!("/proc/{task}");
+                contender.end_lost(|| rustix::fs::access(&alive, Access::EXISTS).is_ok());
+            }
+            None => contender.end(Contention::Aborted, Vec::new()),
+        }
         if let Some(place) = place.filter(|_| how != GivenUp::Retry) {
             self.orders.pass(place);
         }
@@ -588,7 +649,7 @@ impl Shared {
         });
         match (inside, ended) {
             (Inside::Own(running), Ended::Exited) => {
-                self.pool.give_back(self.end(*running, false).1);
+                self.pool.give_back(self.end(*running, false).used);
             }
             (Inside::Own(running), Ended::Killed) => {
                 self.pool.give_back(self.give_up(*running, GivenUp::ForGood));
@@ -601,6 +662,35 @@ impl Shared {
             }
         }
     }
+}
+
+/// How a transaction ended.
+struct Over {
+    /// What the program is told.
+    code: i32,
+    used: Used,
+    /// For its next attempt.
+    lost: Option<Lost>,
+}
+
+impl Over {
+    fn cancelled(used: Used) -> Over {
+        Over { code: -Errno::CANCELED.raw_os_error(), used, lost: None }
+    }
+}
+
+/// What the next attempt is handed on by one that has lost to another transaction.
+fn lost_again((started, times): (Stamp, u32), to: &txos_contention::Lost) -> Lost {
+    let times = times + 1;
+    Lost { started, times, last: Loss::new(times, to.to_string(), &[to.conflict()]) }
+}
+
+/// What a process runs, in words for people.
+fn command_of(pid: i32) -> String {
+    let bytes = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let words = bytes.split(|byte| *byte == 0).filter(|word| !word.is_empty());
+    let words: Vec<_> = words.map(String::from_utf8_lossy).collect();
+    shortened(&words.join(" "))
 }
 
 impl Inside {

@@ -24,15 +24,15 @@ use rustix::{
 use txos_capture::{Capture, CaptureSpec, IdMap};
 use txos_core::Stamp;
 use txos_host::Tree;
-use txos_store::{ExclusiveLock, StateDir, TxDir};
+use txos_store::{ExclusiveLock, Loss, StateDir, TxDir};
 use txos_view::{
     Credentials, Layer, SignalState, ViewSpec, Warm, detached_capture, plan_layers, warm,
 };
 
-use crate::{Result, SessionError};
+use crate::{Result, SessionError, contender::Contender};
 
-/// Name under which the session holds the state directory's lock.
-const HOLDER: &str = "a program's transaction";
+/// Name under which the session holds the state directory's lock, and of its views.
+pub const HOLDER: &str = "a program's transaction";
 
 /// The machine as the session's views show it.
 pub(crate) struct Host {
@@ -75,8 +75,20 @@ struct Mark {
 
 /// What one view passes on to the next.
 pub(crate) struct Base {
+    pub(crate) contender: Contender,
     pub(crate) capture: Capture,
     stable: OwnedFd,
+}
+
+/// What a transaction that has lost hands on to its next attempt.
+#[derive(Clone, Debug)]
+pub(crate) struct Lost {
+    /// When it first began.
+    pub(crate) started: Stamp,
+    /// How often it has lost.
+    pub(crate) times: u32,
+    /// The last time.
+    pub(crate) last: Loss,
 }
 
 /// What is left of a view whose transaction has ended.
@@ -178,7 +190,7 @@ impl Host {
         })
     }
 
-    fn capture_spec(&self) -> CaptureSpec {
+    fn capture_spec(&self, contender: &Contender) -> CaptureSpec {
         let map = |id: Option<u32>| match id {
             Some(id) => IdMap::parse(&format!("{id} {id} 1")).unwrap_or_else(IdMap::identity),
             None => IdMap::identity(),
@@ -189,6 +201,7 @@ impl Host {
         };
         CaptureSpec {
             hidden: vec![self.state.path().to_owned()],
+            holds: contender.holds(),
             // One that leads, and one for when it is slow.
             threads: 2,
             uids: map(uid),
@@ -201,8 +214,9 @@ impl Host {
     /// Makes a view, from nothing.
     pub(crate) fn view(&self) -> Result<View> {
         let made = detached_capture()?;
-        let capture = Capture::start(made.device, self.capture_spec())?;
-        self.over(Base { capture, stable: made.mount }, self.new_dir()?)
+        let contender = Contender::new(self.state.path());
+        let capture = Capture::start(made.device, self.capture_spec(&contender))?;
+        self.over(Base { contender, capture, stable: made.mount }, self.new_dir()?)
     }
 
     /// Makes a view of what is left of another.
@@ -210,7 +224,7 @@ impl Host {
         let Used { warm, base, dir, clean, .. } = used;
         // The last descriptor of the namespace: its overlays are gone when this returns.
         drop(warm);
-        if !clean || base.capture.renew().is_err() {
+        if !clean || base.contender.is_gone() || base.capture.renew().is_err() {
             self.discard(base, dir);
             return self.view();
         }
@@ -238,7 +252,7 @@ impl Host {
     pub(crate) fn as_new(&self, used: Used) -> Result<View, Box<Used>> {
         match used {
             Used { warm, base, dir: Some(dir), clean: true, ready: Some(ready) }
-                if ready == Mark::of(&base, &dir) =>
+                if ready == Mark::of(&base, &dir) && !base.contender.is_gone() =>
             {
                 Ok(View { warm, base, dir, started: now(), ready })
             }
@@ -277,10 +291,17 @@ impl Host {
 }
 
 impl View {
-    /// A transaction begins in it.
-    pub(crate) fn begin(&mut self) {
+    /// A transaction begins in it, again if it has lost before.
+    pub(crate) fn begin(&mut self, lost: Option<&Lost>) {
         self.started = now();
-        self.dir.meta.started = self.started;
+        let meta = &mut self.dir.meta;
+        meta.started = lost.map_or(self.started, |lost| lost.started);
+        meta.retries = lost.map_or(0, |lost| lost.times);
+        meta.loss = lost.map(|lost| lost.last.clone());
+        // Where people look for it; what has not lost has nothing to say.
+        if let Some(Err(error)) = lost.map(|_| self.dir.save()) {
+            tracing::debug!(%error, "the last loss is not told");
+        }
     }
 
     /// It has ended without a commit.
@@ -302,6 +323,13 @@ impl View {
     /// A commit uses its directory up.
     pub(crate) fn split(self, clean: bool) -> (TxDir, Used) {
         (self.dir, Used { warm: self.warm, base: self.base, dir: None, clean, ready: None })
+    }
+}
+
+impl Used {
+    /// The view's place at the contention manager.
+    pub(crate) fn contender(&self) -> &Contender {
+        &self.base.contender
     }
 }
 

@@ -12,6 +12,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use txos_core::misleading;
+
 /// Writes `bytes` in the form described above.
 pub fn escape(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
@@ -54,12 +56,6 @@ pub fn unescape(text: &str) -> Option<Vec<u8>> {
 /// A path for a person to read.
 pub fn shown(path: &Path) -> String {
     escape(path.as_os_str().as_bytes())
-}
-
-/// Whether a character steers a terminal, breaks a line, or turns the text around it.
-pub fn misleading(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}')
 }
 
 fn hex(text: &mut String, bytes: &[u8]) {

@@ -120,6 +120,23 @@ impl Channel {
     /// # Errors
     /// [`ViewError::Gone`] if the other side is closed.
     pub fn send(&self, message: &impl Serialize, fd: Option<BorrowedFd<'_>>) -> Result<()> {
+        self.send_with(message, fd, SendFlags::empty())
+    }
+
+    /// The same, but never waits for the other side to read.
+    ///
+    /// # Errors
+    /// As [`Channel::send`]; if too much has not been read yet.
+    pub fn send_now(&self, message: &impl Serialize, fd: Option<BorrowedFd<'_>>) -> Result<()> {
+        self.send_with(message, fd, SendFlags::DONTWAIT)
+    }
+
+    fn send_with(
+        &self,
+        message: &impl Serialize,
+        fd: Option<BorrowedFd<'_>>,
+        flags: SendFlags,
+    ) -> Result<()> {
         let text =
             serde_json::to_vec(message).map_err(|error| ViewError::Message(error.to_string()))?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -129,7 +146,8 @@ impl Channel {
             ancillary.push(SendAncillaryMessage::ScmRights(fds));
         }
         loop {
-            match sendmsg(&self.0, &[IoSlice::new(&text)], &mut ancillary, SendFlags::NOSIGNAL) {
+            let flags = flags | SendFlags::NOSIGNAL;
+            match sendmsg(&self.0, &[IoSlice::new(&text)], &mut ancillary, flags) {
                 Ok(_) => return Ok(()),
                 Err(Errno::INTR) => {}
                 Err(Errno::PIPE | Errno::CONNRESET) => return Err(ViewError::Gone("other side")),

@@ -4,7 +4,6 @@
 //! is decided in `exit`.
 
 mod cli;
-mod contention;
 mod exit;
 mod inherited;
 mod manager;
@@ -18,6 +17,8 @@ use std::{
 };
 
 use clap::Parser;
+
+use txos_contention as contention;
 
 use crate::{cli::Cli, exit::Exit};
 

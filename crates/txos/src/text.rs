@@ -7,7 +7,9 @@ use std::{
 
 use serde::Serialize;
 use tracing_subscriber::EnvFilter;
-use txos_store::names::misleading;
+use txos_core::misleading;
+
+pub use txos_contention::text::{printable, shortened};
 
 /// Starts the developer's log, switched on by `TXOS_LOG` (as `TXOS_LOG=debug`).
 pub fn start_log() {
@@ -50,19 +52,6 @@ pub fn size(bytes: u64) -> String {
     if unit == 0 { format!("{bytes} {}", units[0]) } else { format!("{value:.1} {}", units[unit]) }
 }
 
-/// Text that may come from a file name or a program, with control characters, and those that turn text
-/// around, escaped so that it cannot command the terminal.
-pub fn printable(text: &str) -> String {
-    text.chars()
-        .flat_map(|c| {
-            let escape = misleading(c);
-            let plain = (!escape).then_some(c);
-            let escaped = escape.then(|| c.escape_default());
-            plain.into_iter().chain(escaped.into_iter().flatten())
-        })
-        .collect()
-}
-
 /// A value as JSON, on one line. JSON itself leaves control characters above U+007E as they are, and
 /// those that turn text around.
 ///
@@ -96,15 +85,6 @@ fn escaped(json: String) -> String {
     text
 }
 
-/// The beginning of a command line, for messages that name it beside other things.
-pub fn shortened(command: &str) -> String {
-    const ENOUGH: usize = 200;
-    match command.char_indices().nth(ENOUGH) {
-        Some((end, _)) => format!("{}…", &command[..end]),
-        None => command.to_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,16 +105,5 @@ mod tests {
         assert_eq!(size(1536), "1.5 KiB");
         assert_eq!(count(1, "file"), "1 file");
         assert_eq!(count(2, "file"), "2 files");
-    }
-
-    #[test]
-    fn long_commands_are_shortened_between_characters() {
-        assert_eq!(shortened("äöü"), "äöü");
-        assert_eq!(shortened(&"ä".repeat(201)), format!("{}…", "ä".repeat(200)));
-    }
-
-    #[test]
-    fn control_characters_cannot_reach_the_terminal() {
-        assert_eq!(printable("a\u{1b}[2Jb\n"), "a\\u{1b}[2Jb\\n");
     }
 }

@@ -113,6 +113,8 @@ struct Member {
     told: Option<TxId>,
     /// Whether it waits for something outside the order.
     stuck: bool,
+    /// Whether it waits no more for those who only come first by their rank.
+    impatient: bool,
     /// How many times it has held.
     round: u32,
 }
@@ -284,6 +286,39 @@ impl Arbiter {
         actions
     }
 
+    /// `reader` has read what is held without waiting for anybody: it has met the writer. Of one that
+    /// is granted it may have seen a part, and has lost.
+    pub fn saw(&mut self, reader: TxId, hold: Hold, size: u64) -> Vec<Action> {
+        let mut actions = Vec::new();
+        let granted = self.members.get(&hold.writer).map(|writer| writer.phase == Phase::Granted);
+        if self.held.contains(&hold)
+            && let Some(granted) = granted
+            && let Some(member) = self.members.get_mut(&reader)
+            && member.phase == Phase::Running
+        {
+            member.standing.size = size;
+            member.met.insert(hold.writer);
+            if granted {
+                self.doom(reader, hold.writer, &mut actions);
+            }
+        }
+        self.settle(&mut actions);
+        actions
+    }
+
+    /// `id`, ready, has waited long enough for those who have read what it writes: who of them is not
+    /// granted is no reason for it to wait any more.
+    pub fn impatient(&mut self, id: TxId) -> Vec<Action> {
+        let mut actions = Vec::new();
+        if let Some(member) = self.members.get_mut(&id)
+            && member.holds()
+        {
+            member.impatient = true;
+        }
+        self.settle(&mut actions);
+        actions
+    }
+
     /// Whether `id` waits for something outside the order.
     pub fn stuck(&mut self, id: TxId, stuck: bool) -> Vec<Action> {
         let mut actions = Vec::new();
@@ -335,6 +370,7 @@ impl Arbiter {
             member.wants = false;
             member.standing.size = 0;
             member.stuck = false;
+            member.impatient = false;
             member.met.clear();
             member.passed.clear();
             member.blocked.clear();
@@ -442,7 +478,9 @@ impl Arbiter {
         let Some(holder) = self.members.get(&writer) else { return Vec::new() };
         let first = self.rivals(writer).filter(|(_, reader)| {
             self.is_granted(reader)
-                || !reader.stuck && self.outranks(&reader.standing, &holder.standing)
+                || !reader.stuck
+                    && !holder.impatient
+                    && self.outranks(&reader.standing, &holder.standing)
         });
         first.map(|(id, _)| *id).chain(self.passing(writer)).collect()
     }
@@ -544,6 +582,7 @@ impl Member {
             after: BTreeSet::new(),
             told: None,
             stuck: false,
+            impatient: false,
             round: 0,
         }
     }

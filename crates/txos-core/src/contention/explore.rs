@@ -78,6 +78,7 @@ enum ToArbiter {
     Ready(u64),
     Answer(Hold, bool, u64),
     Touch(Hold, u64),
+    Impatient,
     Stopped,
     End,
     Leave,
@@ -99,6 +100,8 @@ struct Client {
     at: At,
     /// It has lost, and knows it.
     doomed: bool,
+    /// Ready, it may still say that it has waited long enough.
+    patient: bool,
     next: usize,
     /// What it has read in this attempt: whose version.
     seen: [Option<TxId>; OBJECTS],
@@ -122,6 +125,8 @@ struct State {
 struct World<'p> {
     programs: &'p [Program],
     policy: Policy,
+    /// Whether who waits, ready, may lose patience.
+    impatience: bool,
 }
 
 fn id(client: usize) -> TxId {
@@ -146,6 +151,7 @@ impl World<'_> {
         let client = Client {
             at: At::Idle,
             doomed: false,
+            patient: false,
             next: 0,
             seen: [None; OBJECTS],
             holds: BTreeMap::new(),
@@ -199,6 +205,7 @@ impl World<'_> {
                 None if me.doomed => return Ok(false),
                 None => {
                     me.at = At::Ready;
+                    me.patient = self.impatience;
                     me.outbox.push_back(ToArbiter::Ready(me.next as u64));
                 }
                 Some((object, _)) => {
@@ -216,6 +223,10 @@ impl World<'_> {
                     }
                 }
             },
+            At::Ready if me.patient && !me.doomed => {
+                me.patient = false;
+                me.outbox.push_back(ToArbiter::Impatient);
+            }
             At::Granted(made) => {
                 let mut writes = program.iter().filter(|(_, write)| *write).skip(made);
                 match writes.next() {
@@ -314,6 +325,7 @@ impl World<'_> {
             ToArbiter::Ready(size) => arbiter.ready(me, size),
             ToArbiter::Answer(hold, met, size) => arbiter.answer(me, hold, met, size),
             ToArbiter::Touch(hold, size) => arbiter.touch(me, hold, size),
+            ToArbiter::Impatient => arbiter.impatient(me),
             ToArbiter::Stopped => arbiter.stopped(me),
             ToArbiter::End => arbiter.end(me),
             ToArbiter::Leave => arbiter.leave(me),
@@ -539,7 +551,7 @@ fn check(sets: impl Iterator<Item = [Program; 3]>, patience: Duration) {
     let start = Instant::now();
     for triple in sets.take_while(|_| start.elapsed() < patience) {
         for policy in Policy::ALL {
-            let world = World { programs: &triple, policy };
+            let world = World { programs: &triple, policy, impatience: false };
             let found = world.explore(None);
             states += found.unwrap_or_else(|wrong| panic!("{triple:?} {policy}: {wrong}"));
             runs += 1;
@@ -551,6 +563,46 @@ fn check(sets: impl Iterator<Item = [Program; 3]>, patience: Duration) {
 #[test]
 fn three_transactions_in_all_interleavings() {
     check(chosen().into_iter(), Duration::MAX);
+}
+
+#[test]
+fn who_loses_patience_breaks_nothing() {
+    // Two at a time: with three it would be minutes.
+    let pairs = chosen()
+        .into_iter()
+        .flat_map(|[a, b, c]| [vec![a.clone(), b.clone()], vec![b, c.clone()], vec![c, a]]);
+    for pair in pairs {
+        for policy in Policy::ALL {
+            let found = World { programs: &pair, policy, impatience: true }.explore(None);
+            assert!(found.is_ok(), "{pair:?} {policy}: {found:?}");
+        }
+    }
+}
+
+#[test]
+fn who_saw_what_is_granted_has_lost_and_who_comes_first_is_waited_for() {
+    let programs = [vec![], vec![]];
+    let world = World { programs: &programs, policy: Policy::OsPrio, impatience: false };
+    let mut arbiter = Arbiter::new(Policy::OsPrio);
+    // The second has the higher priority.
+    (0..2).for_each(|client| drop(arbiter.begin(world.standing(client))));
+    let hold = Hold { writer: id(0), round: 1 };
+    assert_eq!(arbiter.ready(id(0), 1), [Action::Ask { reader: id(1), hold }]);
+    assert_eq!(arbiter.saw(id(1), hold, 1), []);
+    let waits = Action::Wait { id: id(0), winner: id(1) };
+    assert_eq!(arbiter.answer(id(1), hold, false, 1), [waits]);
+    let doomed = Action::Doom { id: id(1), winner: id(0) };
+    assert_eq!(arbiter.impatient(id(0)), [doomed, Action::Grant { id: id(0) }]);
+    arbiter.end(id(1));
+    assert_eq!(arbiter.begin(world.standing(1)), []);
+    assert_eq!(arbiter.end(id(0))[1], Action::Start { id: id(1) });
+    // The same, seen once it is granted.
+    arbiter.begin(world.standing(0));
+    let hold = Hold { writer: id(0), round: 2 };
+    arbiter.ready(id(0), 1);
+    assert_eq!(arbiter.answer(id(1), hold, false, 1), [Action::Grant { id: id(0) }]);
+    let doomed = Action::Doom { id: id(1), winner: id(0) };
+    assert_eq!(arbiter.saw(id(1), hold, 1), [doomed]);
 }
 
 /// Other sets at each run, as many as there is time for: over many runs all of them.
@@ -588,7 +640,8 @@ fn three_transactions_in_all_interleavings_without_gaps() {
 fn each_rule_is_missed() {
     for rule in RULES {
         let wrong = chosen().into_iter().find_map(|triple| {
-            let worlds = Policy::ALL.map(|policy| World { programs: &triple, policy });
+            let worlds =
+                Policy::ALL.map(|policy| World { programs: &triple, policy, impatience: false });
             worlds.iter().find_map(|world| world.explore(Some(rule)).err())
         });
         println!("without {rule:?}: {}", wrong.as_deref().unwrap_or("nothing is wrong"));

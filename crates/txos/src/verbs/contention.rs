@@ -6,6 +6,7 @@ use std::{
 };
 
 use anyhow::Result;
+use txos_domain::{Domains, leave};
 
 use crate::{contention, exit::Exit};
 
@@ -23,8 +24,18 @@ pub struct Args {
 /// Serves a state directory until nobody needs it.
 pub fn run(args: Args) -> Result<Exit> {
     close_others(&[0, 1, 2, args.listener, args.lock]);
+    leave_domain();
     contention::run(&args.state, inherited(args.listener), inherited(args.lock))?;
     Ok(Exit::Success)
+}
+
+/// Moves this process out of the domain that it was started in, if it was: who waits for its answers
+/// cannot be frozen, and who is held with it would be held by it.
+pub fn leave_domain() {
+    let left = Domains::find().and_then(|domains| leave(domains.hierarchy(), false));
+    if let Err(error) = left {
+        tracing::debug!(%error, "not out of a domain");
+    }
 }
 
 /// Closes what else was inherited from whoever happened to start the manager: a pipe that it held

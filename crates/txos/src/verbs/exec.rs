@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use txos_session::Session;
 use txos_view::{Credentials, own_user_namespace};
 
-use crate::{exit::Exit, state};
+use crate::{exit::Exit, state, verbs::contention::leave_domain};
 
 /// The variable in which libtxos finds the session.
 const ADDRESS: &str = "TXOS_SESSION";
@@ -31,6 +31,8 @@ pub fn run(args: Args) -> Result<Exit> {
         signal_hook::flag::register(signal, Default::default()).context("cannot watch signals")?;
     }
     let started = Command::new(program).args(arguments).env(ADDRESS, session.name()).spawn();
+    // The program stays in the domain, its session does not.
+    leave_domain();
     let ended = started.map(|mut child| child.wait());
     // What the program left running may go on using the session.
     session.finish();

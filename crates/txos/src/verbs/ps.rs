@@ -6,6 +6,7 @@ use std::{
 use anyhow::Result;
 use serde_json::json;
 use txos_core::TxId;
+use txos_session::HOLDER;
 use txos_store::{StateDir, TxState, TxStatus};
 
 use crate::{
@@ -59,6 +60,8 @@ fn state_of(status: &TxStatus, row: Option<&Row>) -> String {
     match (status.meta.state, status.alive, row) {
         (_, _, Some(row)) => row.state.clone(),
         (TxState::Prepared, _, None) => "kept".to_owned(),
+        // Ready for a program to begin in it.
+        (TxState::Running, true, None) if status.meta.command == HOLDER => "warm".to_owned(),
         (TxState::Running, true, None) => "running".to_owned(),
         (TxState::Running, false, None) => "crashed".to_owned(),
     }
@@ -73,12 +76,12 @@ fn print_row(status: &TxStatus, row: Option<&Row>) -> Result<()> {
         state_of(status, row),
         age(status),
         row.map_or("-".to_owned(), |row| row.standing.priority.to_string()),
-        status.meta.retries,
+        row.map_or(0, |row| row.standing.losses).max(status.meta.retries),
         number(row.map(|row| row.read)),
         number(row.and_then(|row| row.written)),
         number(status.alive.then_some(u64::from(status.meta.pid))),
         waits.map_or_else(String::new, |ids| ids.join(",")),
-        printable(&shortened(&status.meta.command)),
+        printable(&shortened(row.map_or(&status.meta.command, |row| &row.command))),
     ))
 }
 

@@ -5,7 +5,11 @@ use std::os::fd::{OwnedFd, RawFd};
 use anyhow::Result;
 use txos_session::Session;
 
-use crate::{exit::Exit, state, verbs::exec};
+use crate::{
+    exit::Exit,
+    state,
+    verbs::{contention::leave_domain, exec},
+};
 
 /// Options of the hidden verb.
 #[derive(Debug, clap::Args)]
@@ -16,6 +20,7 @@ pub struct Args {
 
 /// Serves until the last connection has closed.
 pub fn run(args: Args) -> Result<Exit> {
+    leave_domain();
     let session = Session::start(state::open()?, state::credentials(), exec::wanted())?;
     session.serve(inherited(args.connection).into())?;
     session.finish();

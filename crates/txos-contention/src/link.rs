@@ -16,12 +16,11 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::fs::{MemfdFlags, memfd_create};
-use txos_capture::{HoldAnswer, Holds};
+use txos_capture::{HoldAnswer, Holds, OnTouch};
 use txos_core::{
-    Conflict, Facet, Seen,
+    Conflict, Facet, Seen, Stamp, TxId,
     contention::{Hold, Standing, Written},
 };
-use txos_effects::supervisor::OnWait;
 use txos_view::Channel;
 
 use crate::text::shortened;
@@ -77,6 +76,9 @@ impl fmt::Display for Lost {
     }
 }
 
+/// Told whether a member waits for something outside the order.
+pub type OnWait = Box<dyn Fn(bool) + Send + Sync>;
+
 type Tell = Box<dyn Fn(u32, Verdict) + Send>;
 
 /// A transaction's connection to the manager, for all of its attempts.
@@ -96,8 +98,12 @@ struct Shared {
 struct State {
     channel: Arc<Channel>,
     /// What was sent first, for another connection if this one ends before it is answered.
-    first: ToManager,
+    first: Option<ToManager>,
     attempt: u32,
+    /// What is said when the transaction reads for the first time.
+    entering: Option<ToManager>,
+    /// Whether a manager that does not read may be waited for.
+    patient: bool,
     /// Whether the attempt is known to the manager and not over.
     open: bool,
     started: bool,
@@ -108,14 +114,31 @@ struct State {
 }
 
 impl Shared {
+    /// Says that the transaction has begun, unless that was said.
+    fn enter(&self) {
+        let mut state = self.lock();
+        let Some(message) = state.entering.take() else { return };
+        state.open = true;
+        // Before the lock is free, so that nothing that ends it is said first.
+        let _ = state.channel.send_now(&message, None);
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A manager that is gone is told of by the thread that listens.
     fn send(&self, message: &ToManager, fd: Option<&OwnedFd>) {
-        let channel = Arc::clone(&self.lock().channel);
-        let _ = channel.send(message, fd.map(AsFd::as_fd));
+        let (channel, patient) = {
+            let state = self.lock();
+            (Arc::clone(&state.channel), state.patient)
+        };
+        if patient {
+            let _ = channel.send(message, fd.map(AsFd::as_fd));
+        } else if channel.send_now(message, fd.map(AsFd::as_fd)).is_err() {
+            // One that does not read is as good as none.
+            let _ = rustix::net::shutdown(&*channel, rustix::net::Shutdown::Both);
+        }
     }
 }
 
@@ -129,39 +152,133 @@ impl Link {
     /// # Errors
     /// If the manager cannot be started.
     pub fn join(state: &Path, standing: Standing, command: &str, tell: Tell) -> Result<Link> {
-        let place = Place::of(state)?;
-        let channel = Arc::new(place.connect_or_start()?);
         let command = shortened(command);
         let first =
             ToManager::Begin { standing: standing.clone(), attempt: 0, command: command.clone() };
+        let mut link = Link::new(state, Some(first), tell)?;
+        (link.standing, link.command) = (standing, command);
+        Ok(link)
+    }
+
+    /// Connects to the manager of the state directory at `state`, which is started if there is none,
+    /// for transactions that use one view, one after the other: see [`Link::enter`].
+    ///
+    /// # Errors
+    /// If the manager cannot be started.
+    pub fn connect(state: &Path, tell: Tell) -> Result<Link> {
+        Link::new(state, None, tell)
+    }
+
+    fn new(state: &Path, first: Option<ToManager>, tell: Tell) -> Result<Link> {
+        let place = Place::of(state)?;
+        let channel = Arc::new(place.connect_or_start()?);
         let state = State {
             channel,
-            first,
             attempt: 0,
-            open: true,
+            entering: None,
+            patient: first.is_some(),
+            open: first.is_some(),
+            first: first.clone(),
             started: false,
             heard: false,
             gone: false,
             lost: None,
         };
+        let waits = first.is_some();
         let shared = Arc::new(Shared { place, state: Mutex::new(state), changed: Condvar::new() });
         let touched = Arc::downgrade(&shared);
-        let holds = Arc::new_cyclic(|holds: &std::sync::Weak<Holds>| {
-            let holds = holds.clone();
-            Holds::new(Box::new(move |hold| {
-                if let (Some(shared), Some(holds)) = (touched.upgrade(), holds.upgrade()) {
+        let holds = Arc::new_cyclic(|weak: &std::sync::Weak<Holds>| {
+            let weak = weak.clone();
+            let began = touched.clone();
+            let on_touch: OnTouch = Box::new(move |hold| {
+                let Some(shared) = touched.upgrade() else { return };
+                if !waits {
+                    // Whoever touches has the workset locked, and does not wait.
+                    return shared.send(&ToManager::Saw { hold, read: 0 }, None);
+                }
+                if let Some(holds) = weak.upgrade() {
                     shared.send(&ToManager::Touch { hold, read: holds.size() }, None);
                 }
-            }))
+            });
+            match waits {
+                true => Holds::new(on_touch),
+                false => Holds::telling_only(
+                    on_touch,
+                    Box::new(move || {
+                        if let Some(shared) = began.upgrade() {
+                            shared.enter();
+                        }
+                    }),
+                ),
+            }
         });
-        let first = shared.lock().first.clone();
-        shared.send(&first, None);
+        if let Some(first) = first {
+            shared.send(&first, None);
+        }
         let listener = Listener { shared: Arc::clone(&shared), holds: Arc::clone(&holds), tell };
         thread::Builder::new()
             .name("txos-manager".into())
             .spawn(move || listener.listen())
             .context("cannot start a thread for the contention manager")?;
+        let (standing, command) = (nobody(), String::new());
         Ok(Link { shared, holds, standing, command })
+    }
+
+    /// A transaction begins, at once and without a word of the manager, which hears of it when it reads
+    /// for the first time or is ready: one that does nothing costs nothing.
+    /// Gives the number by which its verdicts are told; `None` if the manager has ended, and nobody
+    /// decides for it but its validation.
+    pub fn enter(&mut self, standing: Standing, command: &str) -> Option<u32> {
+        let mut state = self.shared.lock();
+        if state.gone {
+            return None;
+        }
+        state.attempt += 1;
+        (state.open, state.started, state.lost) = (false, false, None);
+        let (attempt, command) = (state.attempt, command.to_owned());
+        self.standing = standing.clone();
+        state.entering = Some(ToManager::Begin { standing, attempt, command });
+        drop(state);
+        self.holds.begin();
+        Some(attempt)
+    }
+
+    /// The transaction that entered is over.
+    pub fn leave(&self, ended: Ended) {
+        self.holds.finish();
+        let mut state = self.shared.lock();
+        state.entering = None;
+        let open = std::mem::replace(&mut state.open, false);
+        drop(state);
+        if open {
+            self.shared.send(&ToManager::Leave(Some(ended)), None);
+        }
+    }
+
+    /// The transaction that entered is over, and has lost: waits until those have ended to whom it lost,
+    /// or `cancelled` ends the wait.
+    pub fn leave_and_rest(&self, ended: Ended, cancelled: impl FnMut() -> bool) {
+        self.holds.finish();
+        if !self.shared.lock().open {
+            return;
+        }
+        self.shared.send(&ToManager::End(ended), None);
+        self.shared.lock().started = false;
+        self.shared.send(&ToManager::Rest(self.standing.clone()), None);
+        // A manager that has ended keeps nobody.
+        let _ = self.wait_for_start(cancelled);
+        self.shared.lock().open = false;
+        self.shared.send(&ToManager::Leave(None), None);
+    }
+
+    /// Ready, it has waited long enough for those who only come first by their rank.
+    pub fn impatient(&self) {
+        self.shared.send(&ToManager::Impatient, None);
+    }
+
+    /// Whether the manager has ended.
+    pub fn is_gone(&self) -> bool {
+        self.shared.lock().gone
     }
 
     /// What others hold, for the capture.
@@ -178,6 +295,11 @@ impl Link {
                 shared.send(&ToManager::Stuck(waits), None);
             }
         })
+    }
+
+    /// The same, said by whom it concerns.
+    pub fn stuck(&self, stuck: bool) {
+        self.shared.send(&ToManager::Stuck(stuck), None);
     }
 
     /// Wants to run attempt number `attempt`, having lost `losses` times.
@@ -237,6 +359,7 @@ impl Link {
     /// # Errors
     /// If there is no memory for it.
     pub fn ready(&self, written: &Written, read: u64) -> Result<()> {
+        self.shared.enter();
         let fd = memfd_create("txos-written", MemfdFlags::CLOEXEC)
             .context("cannot make a memory file")?;
         let mut file = File::from(fd);
@@ -262,6 +385,12 @@ impl Link {
             self.shared.send(&ToManager::End(ended), None);
         }
     }
+}
+
+/// What stands before a transaction has entered.
+fn nobody() -> Standing {
+    let (id, started) = (TxId(0), Stamp::default());
+    Standing { id, priority: 0, scheduling: 0, started, size: 0, losses: 0, meek: false }
 }
 
 impl Drop for Link {
@@ -320,7 +449,7 @@ impl Listener {
         let Ok(channel) = self.shared.place.connect_or_start() else { return false };
         let mut state = self.shared.lock();
         state.channel = Arc::new(channel);
-        state.channel.send(&state.first, None).is_ok()
+        state.first.as_ref().is_some_and(|first| state.channel.send(first, None).is_ok())
     }
 
     fn gone(&self) {

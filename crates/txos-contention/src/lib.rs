@@ -30,10 +30,11 @@ mod rank;
 mod server;
 mod socket;
 mod stats;
+pub mod text;
 
-pub use link::{GONE, Link, Lost, PATIENCE, Verdict};
+pub use link::{GONE, Link, Lost, OnWait, PATIENCE, Verdict};
 pub use message::{Ended, Outcome, Row};
 pub use query::{policy, set_policy, stats, table};
-pub use rank::standing;
+pub use rank::{standing, standing_of};
 pub use server::run;
 pub use stats::Stats;

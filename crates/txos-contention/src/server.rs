@@ -198,9 +198,18 @@ impl Server {
     }
 
     fn drop_client(&mut self, number: u64) {
-        let Some(client) = self.clients.remove(&number) else { return };
-        let Some(id) = client.id else { return };
+        self.leave(number);
+        self.clients.remove(&number);
+    }
+
+    /// The transaction of a connection is over, for good.
+    fn leave(&mut self, number: u64) {
+        let Some(client) = self.clients.get_mut(&number) else { return };
+        let Some(id) = client.id.take() else { return };
         self.ids.remove(&id);
+        for table in &mut self.tables {
+            table.missing.retain(|missing| *missing != id);
+        }
         self.forget(id);
         let actions = self.arbiter.leave(id);
         self.act(actions);
@@ -252,6 +261,15 @@ impl Server {
                 let actions = self.arbiter.touch(id, hold, read);
                 self.act(actions);
             }
+            (ToManager::Saw { hold, read }, Some(id)) => {
+                client.read = read;
+                let actions = self.arbiter.saw(id, hold, read);
+                self.act(actions);
+            }
+            (ToManager::Impatient, Some(id)) => {
+                let actions = self.arbiter.impatient(id);
+                self.act(actions);
+            }
             (ToManager::Stopped, Some(id)) => {
                 let actions = self.arbiter.stopped(id);
                 self.act(actions);
@@ -266,6 +284,17 @@ impl Server {
                 let actions = self.arbiter.end(id);
                 self.act(actions);
             }
+            (ToManager::Rest(standing), Some(id)) if standing.id == id => {
+                let actions = self.arbiter.begin(standing);
+                self.act(actions);
+            }
+            (ToManager::Leave(ended), Some(_)) => {
+                if let Some(ended) = ended {
+                    self.stats.ended(&ended);
+                }
+                self.leave(number);
+            }
+            (ToManager::Rest(_), Some(_)) => self.drop_client(number),
             (ToManager::Count { read }, Some(id)) => {
                 client.read = read;
                 for table in &mut self.tables {
@@ -277,6 +306,9 @@ impl Server {
                 self.send(number, &ToTransaction::Stats(Box::new(self.stats.clone())), None);
             }
             (ToManager::Policy(policy), _) => self.set_policy(number, policy),
+            // The answer crossed the end.
+            (ToManager::Count { .. } | ToManager::Answer { .. }, None) if client.attempt > 0 => {}
+            (ToManager::Saw { .. } | ToManager::Stopped, None) if client.attempt > 0 => {}
             // Said by one that has not begun.
             (_, None) => self.drop_client(number),
         }
@@ -405,6 +437,7 @@ impl Server {
             Row {
                 standing: overview.standing,
                 state: state_of(overview.phase).to_owned(),
+                command: client.map_or_else(String::new, |client| client.command.clone()),
                 waits_for: overview.waits_for,
                 attempt: client.map_or(0, |client| client.attempt),
                 read: client.map_or(0, |client| client.read),

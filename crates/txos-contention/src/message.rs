@@ -44,12 +44,25 @@ pub enum ToManager {
         /// Objects read in all.
         read: u64,
     },
+    /// It has read what is held, without waiting.
+    Saw {
+        /// By which hold.
+        hold: Hold,
+        /// Objects read in all.
+        read: u64,
+    },
+    /// Ready, it has waited long enough for those who only come first by their rank.
+    Impatient,
     /// Having lost, it reads nothing new any more.
     Stopped,
     /// It waits for something outside the order, or does not any more.
     Stuck(bool),
     /// Its attempt is over.
     End(Ended),
+    /// Having lost, it waits for leave to run, but what runs then may be another's affair.
+    Rest(Standing),
+    /// It is over for good; the connection may begin another.
+    Leave(Option<Ended>),
     /// How many objects it has read up to now; answers [`ToTransaction::Count`].
     Count {
         /// Objects read in all.
@@ -165,6 +178,8 @@ pub struct Row {
     pub standing: Standing,
     /// How far it is, in a word.
     pub state: String,
+    /// What it runs.
+    pub command: String,
     /// For whom it waits.
     pub waits_for: Vec<TxId>,
     /// Which attempt, from 0.

@@ -1,0 +1,124 @@
+//! Transactions of programs beside `txos run`: the contention manager decides between them, too.
+
+use std::time::{Duration, Instant};
+
+use txos_tests::cprogram::compiled;
+use txos_tests::exec::{LIMIT, Running};
+use txos_tests::gate::Gate;
+use txos_tests::needs_root;
+use txos_tests::scratch::Scratch;
+use txos_tests::txos::{Txos, binary};
+
+fn world() -> (Scratch, Gate) {
+    let scratch = Scratch::new();
+    std::fs::write(scratch.inside().join("f"), "").expect("write");
+    let gate = Gate::new(scratch.live());
+    (scratch, gate)
+}
+
+/// `tests/c/contention.c`, after its first access to `f`.
+fn program(scratch: &Scratch, gate: &Gate, case: &str) -> Running {
+    let program = compiled(scratch, "contention", false);
+    let marks = scratch.live().into_os_string();
+    let txos = Txos::new(scratch).env("TXOS_PROGRAM", binary());
+    let running = Running::start(txos.command(&program, [case.into(), marks]), None);
+    gate.wait("read");
+    running
+}
+
+/// A transaction of `txos run` that has read `f`, and waits for leave to write it.
+fn holder(scratch: &Scratch, gate: &Gate) -> Running {
+    let live = scratch.live().display().to_string();
+    let script = format!(
+        "{}echo >>'{live}/attempts'; cat f >/dev/null; reach held; await leave; echo run >>f",
+        gate.functions()
+    );
+    let running = Txos::new(scratch).start_sh(&["--live", live.as_str()], &script);
+    gate.wait("held");
+    running
+}
+
+fn attempts(gate: &Gate) -> usize {
+    std::fs::read_to_string(gate.mark("attempts")).unwrap_or_default().lines().count()
+}
+
+fn content(scratch: &Scratch) -> String {
+    std::fs::read_to_string(scratch.inside().join("f")).expect("read")
+}
+
+/// The line of `txos ps` that says this, as soon as there is one.
+fn line_with(scratch: &Scratch, words: &[&str]) -> String {
+    let start = Instant::now();
+    loop {
+        let out = Txos::new(scratch).call(["ps"]).expect(0).stdout.clone();
+        if let Some(line) = out.lines().find(|line| words.iter().all(|word| line.contains(word))) {
+            return line.to_owned();
+        }
+        assert!(start.elapsed() < LIMIT, "no line with {words:?}:\n{out}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_run_waits_for_a_program_that_is_older() {
+    needs_root!();
+    let (scratch, gate) = world();
+    let program = program(&scratch, &gate, "reads-and-writes");
+    line_with(&scratch, &["running", "contention reads-and-writes"]);
+    let younger = Txos::new(&scratch).start_sh(&[], "echo run >>f");
+    line_with(&scratch, &["waiting", "echo run"]);
+    assert_eq!(content(&scratch), "");
+    gate.open("go");
+    assert_eq!(program.end(LIMIT).expect(0).stdout, "1\n", "the older one was not disturbed");
+    younger.end(LIMIT).expect(0);
+    assert_eq!(content(&scratch), "program\nrun\n");
+}
+
+#[test]
+fn a_program_loses_at_once_to_one_of_higher_priority() {
+    needs_root!();
+    let (scratch, gate) = world();
+    let program = program(&scratch, &gate, "reads-and-writes");
+    Txos::new(&scratch).sh(&["--priority", "1"], "echo run >>f").expect(0);
+    // It has lost, and knows it, long before its end.
+    gate.wait("doomed");
+    let stats = Txos::new(&scratch).call(["stats"]).expect(0).stdout.clone();
+    assert!(stats.contains("1 of them to another transaction"), "{stats}");
+    // Its next attempt knows why.
+    let line = line_with(&scratch, &["running", "contention reads-and-writes"]);
+    let id = line.split_whitespace().next().expect("an id").to_owned();
+    let why = Txos::new(&scratch).call(["why", &id]).expect(0).stdout.clone();
+    assert!(why.contains("/f: ") && why.contains("echo run >>f"), "{why}");
+    gate.open("go");
+    assert_eq!(program.end(LIMIT).expect(0).stdout, "2\n");
+    assert_eq!(content(&scratch), "run\nprogram\n");
+}
+
+#[test]
+fn a_program_that_is_ready_waits_for_an_older_run() {
+    needs_root!();
+    let (scratch, gate) = world();
+    let older = holder(&scratch, &gate);
+    let program = program(&scratch, &gate, "writes");
+    line_with(&scratch, &["waiting", "contention writes"]);
+    assert_eq!(content(&scratch), "");
+    gate.open("leave");
+    older.end(LIMIT).expect(0);
+    program.end(LIMIT).expect(0);
+    assert_eq!(attempts(&gate), 1, "the older one was not disturbed");
+    assert_eq!(content(&scratch), "run\nprogram\n");
+}
+
+#[test]
+fn a_program_goes_on_when_the_manager_is_killed() {
+    needs_root!();
+    let (scratch, gate) = world();
+    let program = program(&scratch, &gate, "reads-and-writes");
+    let managers = scratch.processes().into_iter().filter(|(_, line)| line.contains("__manager"));
+    let managers: Vec<_> = managers.map(|(pid, _)| pid).collect();
+    assert_eq!(managers.len(), 1);
+    rustix::process::kill_process(managers[0], rustix::process::Signal::KILL).unwrap();
+    gate.open("go");
+    program.end(LIMIT).expect(0);
+    assert_eq!(content(&scratch), "program\n");
+}
