@@ -115,6 +115,40 @@ fn one_that_waits_for_a_decision_never_wins() {
     assert_eq!(scratch.leftovers(), Vec::<String>::new());
 }
 
+/// Natively each would get the other's lock once it is given back; here both are kept to the end.
+#[test]
+fn two_that_wait_for_each_others_file_locks_are_told_apart() {
+    needs_root!();
+    if txos_tests::exec::find("flock").is_none() {
+        skip!("no flock(1)");
+    }
+    let scratch = Scratch::new();
+    for name in ["one", "other"] {
+        std::fs::write(scratch.inside().join(name), "").unwrap();
+    }
+    let gate = Gate::new(scratch.live());
+    let live = scratch.live().display().to_string();
+    let txos = Txos::new(&scratch);
+    let start = |first: &str, second: &str| {
+        let script = format!(
+            "{}exec 8<{first} 9<{second}; echo >>'{live}/attempts'; flock 8; reach {first}; \
+             await {second}; flock 9; echo done >{first}.done",
+            gate.functions()
+        );
+        txos.start_sh(&["--live", live.as_str()], &script)
+    };
+    let older = start("one", "other");
+    gate.wait("one");
+    let younger = start("other", "one");
+    older.end(LIMIT).expect(0);
+    younger.end(LIMIT).expect(0).says(&["lost to transaction 1 ", "/other: ", "is locked"]);
+    assert_eq!(attempts(&gate), 3, "the older one went on");
+    for name in ["one", "other"] {
+        assert!(scratch.inside().join(format!("{name}.done")).exists());
+    }
+    assert_eq!(scratch.leftovers(), Vec::<String>::new());
+}
+
 #[test]
 fn policies() {
     for_both(|_, txos| {

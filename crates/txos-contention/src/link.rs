@@ -19,7 +19,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use txos_capture::{HoldAnswer, Holds, OnTouch};
 use txos_core::{
     Conflict, Facet, Seen, Stamp, TxId,
-    contention::{Hold, Standing, Written},
+    contention::{Hold, LockWait, Standing, Written},
 };
 use txos_view::Channel;
 
@@ -56,11 +56,19 @@ pub struct Lost {
     /// The winner.
     pub winner: Rival,
     met: Option<Met>,
+    /// The file on which it had a lock that the winner waits for.
+    lock: Option<String>,
 }
 
 impl Lost {
     /// The same as a conflict.
     pub fn conflict(&self) -> Conflict {
+        if let Some(path) = &self.lock {
+            let detail =
+                format!("{} waits for it, and holds a lock that was waited for", self.winner);
+            let (path, facet) = (path.as_str().into(), Facet::Content);
+            return Conflict { path, facet, seen: Seen::Locked, detail };
+        }
         let (path, facet) = match &self.met {
             Some(met) => (met.path.as_str().into(), met.facet),
             // It was read after the winner was ready, and before the policy changed.
@@ -76,8 +84,8 @@ impl fmt::Display for Lost {
     }
 }
 
-/// Told whether a member waits for something outside the order.
-pub type OnWait = Box<dyn Fn(bool) + Send + Sync>;
+/// Told for which file locks members wait.
+pub type OnWait = Box<dyn Fn(LockWait) + Send + Sync>;
 
 type Tell = Box<dyn Fn(u32, Verdict) + Send>;
 
@@ -286,18 +294,18 @@ impl Link {
         Arc::clone(&self.holds)
     }
 
-    /// Tells the manager whether a member waits for a file lock of somebody else: such a transaction
-    /// is no reason for others to wait.
+    /// Tells the manager for which file locks members wait: such a transaction is no reason for others
+    /// to wait, and those who wait for each other's are found.
     pub fn on_wait(&self) -> OnWait {
         let shared = Arc::downgrade(&self.shared);
-        Box::new(move |waits| {
+        Box::new(move |hangs| {
             if let Some(shared) = shared.upgrade() {
-                shared.send(&ToManager::Stuck(waits), None);
+                shared.send(&ToManager::Hangs(hangs), None);
             }
         })
     }
 
-    /// The same, said by whom it concerns.
+    /// Whether it waits for something outside the order: then it is no reason for others to wait.
     pub fn stuck(&self, stuck: bool) {
         self.shared.send(&ToManager::Stuck(stuck), None);
     }
@@ -504,9 +512,13 @@ impl Listener {
             }
             Word::Wait(rival) => (self.tell)(attempt, Verdict::Waits(rival)),
             Word::Grant => (self.tell)(attempt, Verdict::Granted),
-            Word::Doom(winner, met) => {
+            Word::Doom(..) | Word::Locked(..) => {
                 // Known before the first touch fails, so that its failure is taken for what it is.
-                let lost = Lost { winner, met };
+                let lost = match word {
+                    Word::Doom(winner, met) => Lost { winner, met, lock: None },
+                    Word::Locked(winner, path) => Lost { winner, met: None, lock: Some(path) },
+                    _ => return,
+                };
                 state.lost = Some(lost.clone());
                 self.holds.stop();
                 drop(state);

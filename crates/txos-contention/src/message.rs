@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use txos_core::{
     Facet, TxId,
-    contention::{Hold, Policy, Standing},
+    contention::{Hold, LockWait, Policy, Standing},
 };
 
 use super::Stats;
@@ -57,6 +57,8 @@ pub enum ToManager {
     Stopped,
     /// It waits for something outside the order, or does not any more.
     Stuck(bool),
+    /// Its members wait for file locks, or do not any more.
+    Hangs(LockWait),
     /// Its attempt is over.
     End(Ended),
     /// Having lost, it waits for leave to run, but what runs then may be another's affair.
@@ -151,6 +153,8 @@ pub enum Word {
     Grant,
     /// It has lost to this transaction, because of that.
     Doom(Rival, Option<Met>),
+    /// It has lost to this transaction, which waits for its lock on that file.
+    Locked(Rival, String),
 }
 
 /// A transaction, for people.

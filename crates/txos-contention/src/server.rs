@@ -278,6 +278,10 @@ impl Server {
                 let actions = self.arbiter.stuck(id, stuck);
                 self.act(actions);
             }
+            (ToManager::Hangs(hangs), Some(id)) => {
+                let actions = self.arbiter.hangs(id, hangs);
+                self.act(actions);
+            }
             (ToManager::End(ended), Some(id)) => {
                 self.stats.ended(&ended);
                 self.forget(id);
@@ -341,7 +345,14 @@ impl Server {
                     let met = self.met.get(&(id, winner)).cloned();
                     self.stats.lost(met.as_ref().map(|met| met.facet));
                     let rival = self.rival(winner);
-                    self.word(id, Word::Doom(rival, met));
+                    let lock = self.arbiter.contended(id, winner).map(|lock| lock.path.clone());
+                    self.word(
+                        id,
+                        match (met, lock) {
+                            (None, Some(path)) => Word::Locked(rival, path),
+                            (met, _) => Word::Doom(rival, met),
+                        },
+                    );
                 }
                 Action::Pass { reader, hold } => {
                     self.tell(reader, &ToTransaction::Pass { hold }, None);

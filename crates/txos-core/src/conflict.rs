@@ -16,6 +16,8 @@ pub enum Seen {
     Replaced,
     /// The same object shows another version of the facet.
     Changed,
+    /// Another transaction has a lock on it, and waits for one of this transaction's.
+    Locked,
     /// It can no longer be examined (the cause is in [`Conflict::detail`]).
     Unreadable,
 }
@@ -40,6 +42,7 @@ impl fmt::Display for Conflict {
             Seen::Removed => "was removed",
             Seen::Replaced => "was replaced",
             Seen::Changed => "changed",
+            Seen::Locked => "is locked",
             Seen::Unreadable => "cannot be examined any more",
         };
         write!(f, "{}: {} {what}", self.path.display(), self.facet)?;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Policy, Standing};
+use super::{FileLock, LockWait, Policy, Standing};
 use crate::TxId;
 
 /// How far a transaction is.
@@ -113,6 +113,8 @@ struct Member {
     told: Option<TxId>,
     /// Whether it waits for something outside the order.
     stuck: bool,
+    /// For which file locks its members wait, and which it holds.
+    hangs: LockWait,
     /// Whether it waits no more for those who only come first by their rank.
     impatient: bool,
     /// How many times it has held.
@@ -329,6 +331,22 @@ impl Arbiter {
         actions
     }
 
+    /// Members of `id` wait for these file locks, while it holds those.
+    pub fn hangs(&mut self, id: TxId, hangs: LockWait) -> Vec<Action> {
+        let mut actions = Vec::new();
+        if let Some(member) = self.members.get_mut(&id) {
+            member.stuck = !hangs.wants.is_empty();
+            member.hangs = hangs;
+        }
+        self.settle(&mut actions);
+        actions
+    }
+
+    /// The lock that `holder` has and `waiting` waits for.
+    pub fn contended(&self, holder: TxId, waiting: TxId) -> Option<&FileLock> {
+        self.members.get(&waiting)?.hangs.needs(&self.members.get(&holder)?.hangs)
+    }
+
     /// `id`, which has lost, reads nothing new any more.
     pub fn stopped(&mut self, id: TxId) -> Vec<Action> {
         let mut actions = Vec::new();
@@ -371,6 +389,7 @@ impl Arbiter {
             member.standing.size = 0;
             member.stuck = false;
             member.impatient = false;
+            member.hangs = LockWait::default();
             member.met.clear();
             member.passed.clear();
             member.blocked.clear();
@@ -397,6 +416,9 @@ impl Arbiter {
     /// Decides all that can be decided.
     fn settle(&mut self, actions: &mut Vec<Action>) {
         self.start(actions);
+        while let Some((loser, winner)) = self.circle() {
+            self.doom(loser, winner, actions);
+        }
         self.pass(actions);
         // Each turn grants one, or dooms at least one and gives it an obstacle.
         while let Some(writer) = self.next_granted() {
@@ -405,6 +427,54 @@ impl Arbiter {
         // Who waited for one that has just lost need not wait for its end.
         self.pass(actions);
         self.tell_waits(actions);
+    }
+
+    /// Of those who wait for each other's locks, all around, the lowest, and one who waits for it.
+    fn circle(&self) -> Option<(TxId, TxId)> {
+        let mut hang: Vec<TxId> = self
+            .members
+            .iter()
+            .filter(|(_, member)| member.phase == Phase::Running && !member.hangs.wants.is_empty())
+            .map(|(id, _)| *id)
+            .collect();
+        let next = |id: TxId, among: &[TxId]| {
+            among.iter().copied().find(|other| *other != id && self.contended(*other, id).is_some())
+        };
+        // Who waits for none of them is in no circle.
+        loop {
+            let left: Vec<TxId> =
+                hang.iter().copied().filter(|id| next(*id, &hang).is_some()).collect();
+            if left.len() == hang.len() {
+                break;
+            }
+            hang = left;
+        }
+        // Each of the rest waits for one of the rest: a way along them comes back to itself.
+        let mut way = vec![*hang.first()?];
+        loop {
+            let following = next(*way.last()?, &hang)?;
+            if let Some(at) = way.iter().position(|id| *id == following) {
+                let circle = way.split_off(at);
+                let lowest = self.lowest(&circle)?;
+                let at = circle.iter().position(|id| *id == lowest)?;
+                let before = circle[(at + circle.len() - 1) % circle.len()];
+                return Some((lowest, before));
+            }
+            way.push(following);
+        }
+    }
+
+    fn lowest(&self, ids: &[TxId]) -> Option<TxId> {
+        ids.iter().copied().reduce(|low, id| {
+            match (self.members.get(&low), self.members.get(&id)) {
+                (Some(one), Some(other))
+                    if self.policy.outranks(&one.standing, &other.standing) =>
+                {
+                    id
+                }
+                _ => low,
+            }
+        })
     }
 
     fn start(&mut self, actions: &mut Vec<Action>) {
@@ -583,6 +653,7 @@ impl Member {
             told: None,
             stuck: false,
             impatient: false,
+            hangs: LockWait::default(),
             round: 0,
         }
     }

@@ -26,7 +26,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use super::{Action, Arbiter, Hold, Policy, Standing};
+use super::{Action, Arbiter, FileLock, Hold, LockWait, Policy, Standing};
 use crate::{Stamp, TxId};
 
 /// A rule that can be switched off.
@@ -603,6 +603,30 @@ fn who_saw_what_is_granted_has_lost_and_who_comes_first_is_waited_for() {
     assert_eq!(arbiter.answer(id(1), hold, false, 1), [Action::Grant { id: id(0) }]);
     let doomed = Action::Doom { id: id(1), winner: id(0) };
     assert_eq!(arbiter.saw(id(1), hold, 1), [doomed]);
+}
+
+#[test]
+fn who_waits_for_each_others_locks_is_found() {
+    let programs = [vec![], vec![], vec![]];
+    let world = World { programs: &programs, policy: Policy::Timestamp, impatience: false };
+    let lock = |ino| FileLock { path: String::new(), dev: 1, ino, bytes: None, exclusive: true };
+    let hangs = |holds: u64, wants: &[u64]| LockWait {
+        wants: wants.iter().map(|ino| lock(*ino)).collect(),
+        holds: vec![lock(holds)],
+    };
+    let mut arbiter = Arbiter::new(Policy::Timestamp);
+    (0..3).for_each(|client| drop(arbiter.begin(world.standing(client))));
+    // A chain, whose last one waits for an outsider.
+    assert_eq!(arbiter.hangs(id(0), hangs(10, &[11])), []);
+    assert_eq!(arbiter.hangs(id(1), hangs(11, &[12])), []);
+    assert_eq!(arbiter.hangs(id(2), hangs(12, &[99])), []);
+    // All around: the youngest loses, to the one that waits for it.
+    let doomed = Action::Doom { id: id(2), winner: id(1) };
+    assert_eq!(arbiter.hangs(id(2), hangs(12, &[99, 10])), [doomed]);
+    arbiter.end(id(2));
+    assert_eq!(arbiter.begin(world.standing(2)), [], "it rests");
+    assert_eq!(arbiter.hangs(id(1), hangs(11, &[])), []);
+    assert_eq!(arbiter.leave(id(1)), [Action::Start { id: id(2) }]);
 }
 
 /// Other sets at each run, as many as there is time for: over many runs all of them.

@@ -22,6 +22,9 @@
 //!    in rule 4; by one of higher rank, or one that is granted, waits for its end.
 //! 6. *Who hangs outside loses.* A transaction that waits for something outside the order, such as
 //!    a file lock of another process, is no reason for anybody to wait.
+//! 7. *Who holds each other's file locks*: of a circle of transactions of which each waits for a lock
+//!    that the next one has until its end, the lowest is doomed. It rests until the one has ended that
+//!    waited for it.
 //!
 //! # Why nobody waits for ever, and nobody retries for ever
 //!
@@ -31,13 +34,16 @@
 //! either for one that is granted, which waits for nobody. So each chain of waits ascends in the
 //! order and ends at one that is granted or runs.
 //!
-//! One is doomed only by a writer that is granted in the same step. Each restart is thus paid with
-//! a commit, or with one that outsiders broke. The highest of all is never doomed.
+//! One is doomed only by a writer that is granted in the same step, or in a circle of locks. Each
+//! restart of the first kind is thus paid with a commit, or with one that outsiders broke; after one of
+//! the second kind the loser holds nothing until one that ranks higher has ended. The highest of all is
+//! never doomed.
 //!
 //! Who is never arbitrated for because of rule 2 is not wrong, only late: the safety of all rests
 //! on the validation at the commit.
 
 mod arbiter;
+mod locks;
 mod rank;
 mod written;
 
@@ -45,5 +51,6 @@ mod written;
 mod explore;
 
 pub use arbiter::{Action, Arbiter, Hold, Overview, Phase};
+pub use locks::{FileLock, LockWait};
 pub use rank::{Policy, Standing};
 pub use written::{BadWritten, Meeting, Written};

@@ -6,8 +6,12 @@
 //! same lock is taken on the stable file of the same name:
 //!
 //! * Busy outside is busy inside: `EAGAIN`, or a wait where the caller asked to wait.
-//! * It is held until [`Locks`] is dropped, when the transaction has committed or aborted, and not
-//!   given back when the member unlocks: what was done under it is not outside yet.
+//! * It is held until [`Locks`] is dropped, when the transaction has committed or aborted, or until the
+//!   attempt is over and is to be run again, and not given back when the member unlocks: what was done
+//!   under it is not outside yet.
+//! * Two transactions can wait for each other's locks. [`OnWait`] tells for what one waits and what it
+//!   holds, so that the contention manager sees a circle; that this one natively had none, because a
+//!   lock was given back in time, makes it no better.
 //! * Members exclude one another by the kernel's lock on the shadow; towards outsiders they are one
 //!   owner. A file that was locked for writing once stays so.
 //! * flock(2) stays flock, and both kinds of fcntl(2) locks become open-file-description locks,
@@ -35,6 +39,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use txos_core::contention::{FileLock, LockWait};
 
 /// Size of `struct flock` on 64-bit machines.
 const RECORD: usize = size_of::<libc::flock>();
@@ -49,38 +54,41 @@ pub struct Locks {
     waits: Arc<Waits>,
 }
 
-/// Called when the first member begins to wait for a lock outside, and when the last has stopped.
-pub type OnWait = Box<dyn Fn(bool) + Send + Sync>;
+/// Called with what members wait for and what is held, whenever that changes while one waits, and when
+/// the last has stopped.
+pub type OnWait = Box<dyn Fn(LockWait) + Send + Sync>;
 
-/// How many members wait for locks outside.
+/// For what members wait.
 #[derive(Default)]
 struct Waits {
-    count: Mutex<usize>,
+    wanted: Mutex<Wanting>,
     tell: Option<OnWait>,
 }
 
-/// A member that waits.
-struct Waiting(Arc<Waits>);
+/// What is wanted, by the number of the wait.
+type Wanting = BTreeMap<u64, FileLock>;
 
-impl Waiting {
-    fn begin(waits: &Arc<Waits>) -> Waiting {
-        let mut count = lock(&waits.count);
-        *count += 1;
-        if let (1, Some(tell)) = (*count, &waits.tell) {
-            tell(true);
-        }
-        drop(count);
-        Waiting(Arc::clone(waits))
+/// A member that waits.
+struct Waiting<'l> {
+    locks: &'l Locks,
+    number: u64,
+}
+
+impl<'l> Waiting<'l> {
+    fn begin(locks: &'l Locks, wanted: FileLock) -> Waiting<'l> {
+        let mut all = lock(&locks.waits.wanted);
+        let number = all.last_key_value().map_or(0, |(last, _)| last + 1);
+        all.insert(number, wanted);
+        locks.tell(&all);
+        Waiting { locks, number }
     }
 }
 
-impl Drop for Waiting {
+impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        let mut count = lock(&self.0.count);
-        *count -= 1;
-        if let (0, Some(tell)) = (*count, &self.0.tell) {
-            tell(false);
-        }
+        let mut all = lock(&self.locks.waits.wanted);
+        all.remove(&self.number);
+        self.locks.tell(&all);
     }
 }
 
@@ -98,6 +106,8 @@ struct Proxy {
     file: OwnedFd,
     /// Whether it was locked for writing once.
     exclusive: bool,
+    /// All that was ever locked.
+    taken: Vec<FileLock>,
 }
 
 /// What a member asks for.
@@ -120,10 +130,33 @@ enum Asked {
 }
 
 impl Locks {
-    /// No locks; `tell` hears whether somebody waits for one.
+    /// No locks; `tell` hears for which ones somebody waits.
     pub fn telling(tell: OnWait) -> Locks {
-        let waits = Waits { count: Mutex::default(), tell: Some(tell) };
+        let waits = Waits { wanted: Mutex::default(), tell: Some(tell) };
         Locks { waits: Arc::new(waits), ..Locks::default() }
+    }
+
+    /// Gives all of them back: what was done under them is undone.
+    pub fn give_back(&self) {
+        lock(&self.held).clear();
+    }
+
+    fn tell(&self, wanting: &Wanting) {
+        let Some(tell) = &self.waits.tell else { return };
+        let held = lock(&self.held);
+        let holds = held.values().flat_map(|proxy| proxy.taken.iter().cloned()).collect();
+        drop(held);
+        tell(LockWait { wants: wanting.values().cloned().collect(), holds });
+    }
+
+    /// Takes a lock, and says so if somebody waits for another.
+    fn take_and_tell(&self, stable: &Stable, wanted: Wanted) -> rustix::io::Result<()> {
+        self.take(stable, wanted)?;
+        let wanting = lock(&self.waits.wanted);
+        if !wanting.is_empty() {
+            self.tell(&wanting);
+        }
+        Ok(())
     }
 
     /// Takes a lock on a stable file, without waiting. `EAGAIN` when an outsider has it.
@@ -144,12 +177,14 @@ impl Locks {
             Some(range) => sys::lock_range(file, exclusive, range)
                 .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::NOLCK))?,
         }
-        match opened {
-            Some(file) => drop(held.insert(key, Proxy { file, exclusive })),
-            None => {
-                if let Some(proxy) = held.get_mut(&key) {
-                    proxy.exclusive = exclusive;
-                }
+        if let Some(file) = opened {
+            held.insert(key, Proxy { file, exclusive, taken: Vec::new() });
+        }
+        if let Some(proxy) = held.get_mut(&key) {
+            let lock = stable.lock(wanted);
+            proxy.exclusive = exclusive;
+            if !proxy.taken.contains(&lock) {
+                proxy.taken.push(lock);
             }
         }
         Ok(())
@@ -199,6 +234,19 @@ impl Stable {
         (plain && !same).then_some(Stable { place, path, status })
     }
 
+    /// The lock that is wanted on it.
+    fn lock(&self, wanted: Wanted) -> FileLock {
+        let bytes = wanted.range.map(|Range { start, len }| match len {
+            0 => (start, i64::MAX),
+            1.. => (start, start.saturating_add(len)),
+            // Those before the start (fcntl(2)).
+            _ => (start.saturating_add(len), start),
+        });
+        let path = super::target::printable(self.path.as_os_str().as_encoded_bytes());
+        let (dev, ino) = (self.status.st_dev, self.status.st_ino);
+        FileLock { path, dev, ino, bytes, exclusive: wanted.exclusive }
+    }
+
     /// Opens it for locking; for writing too where that is permitted, which a write lock needs.
     fn open(&self) -> rustix::io::Result<OwnedFd> {
         use std::os::fd::AsRawFd;
@@ -244,7 +292,7 @@ impl Shared {
     }
 
     fn take(&self, stable: &Stable, wanted: Wanted) -> rustix::io::Result<()> {
-        let taken = self.hooks.locks.take(stable, wanted);
+        let taken = self.hooks.locks.take_and_tell(stable, wanted);
         if taken.is_ok() {
             let path = super::target::printable(stable.path.as_os_str().as_encoded_bytes());
             lock(&self.collected).locked(path);
@@ -261,7 +309,7 @@ impl Shared {
     }
 
     fn try_until(&self, stable: &Stable, wanted: Wanted, target: &Target<'_>) -> Answer {
-        let _waiting = Waiting::begin(&self.hooks.locks.waits);
+        let _waiting = Waiting::begin(&self.hooks.locks, stable.lock(wanted));
         let mut pause = FIRST_TRY;
         loop {
             let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(pause.subsec_nanos()) };

@@ -248,6 +248,8 @@ impl Transaction {
                 }
             };
             self.streams.finish(StreamsOutcome::Retry);
+            // Whoever is waited for before the next attempt may wait for one of them.
+            self.locks.give_back();
             self.renew_dir(number + 1)?;
             std::thread::sleep(pause);
             if let Some(exit) = self.begin_again(number + 1, deadline)? {
