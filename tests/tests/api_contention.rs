@@ -3,11 +3,12 @@
 use std::time::{Duration, Instant};
 
 use txos_tests::cprogram::compiled;
+use txos_tests::domain::Domain;
 use txos_tests::exec::{LIMIT, Running};
 use txos_tests::gate::Gate;
-use txos_tests::needs_root;
 use txos_tests::scratch::Scratch;
 use txos_tests::txos::{Txos, binary};
+use txos_tests::{needs_root, skip};
 
 fn world() -> (Scratch, Gate) {
     let scratch = Scratch::new();
@@ -107,6 +108,35 @@ fn a_program_that_is_ready_waits_for_an_older_run() {
     program.end(LIMIT).expect(0);
     assert_eq!(attempts(&gate), 1, "the older one was not disturbed");
     assert_eq!(content(&scratch), "run\nprogram\n");
+}
+
+/// The program is a member; its session and the manager, for which it waits in the view, are not.
+#[test]
+fn a_domain_with_a_program_in_a_transaction_can_be_paused() {
+    needs_root!();
+    let (scratch, gate) = world();
+    let domain = match Domain::new(&scratch) {
+        Ok(domain) => domain,
+        Err(why) => skip!("{why}"),
+    };
+    let program = compiled(&scratch, "contention", false);
+    let txos = Txos::new(&scratch).env("TXOS_PROGRAM", binary());
+    let live = scratch.live().into_os_string();
+    let words = ["domain", "exec", domain.name.as_str(), "--"].map(std::ffi::OsString::from);
+    let words = words.into_iter().chain([program.into(), "reads-and-writes".into(), live]);
+    let running = Running::start(txos.command(&txos.program(), words), None);
+    gate.wait("read");
+    let members = std::fs::read_to_string(domain.group.join("cgroup.procs")).expect("members");
+    let of_txos = |(pid, line): &(rustix::process::Pid, String)| {
+        line.contains(" __") && members.lines().any(|m| m == pid.as_raw_nonzero().to_string())
+    };
+    assert_eq!(scratch.processes().into_iter().filter(of_txos).collect::<Vec<_>>(), []);
+    assert!(!members.is_empty());
+    let options = ["--domain", domain.name.as_str(), "--pause-limit=50s"];
+    Txos::new(&scratch).sh(&options, "echo x >g").expect(0);
+    gate.open("go");
+    running.end(LIMIT).expect(0);
+    assert_eq!(content(&scratch), "program\n");
 }
 
 #[test]

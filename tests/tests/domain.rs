@@ -3,11 +3,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use txos_tests::domain::Domain;
-use txos_tests::exec::{LIMIT, Outcome};
+use txos_tests::exec::{LIMIT, Outcome, Running};
 use txos_tests::gate::Gate;
 use txos_tests::scratch::Scratch;
 use txos_tests::skip;
@@ -177,6 +178,97 @@ fn txos_in_the_domain_leaves_it_and_its_terminal_must_not_be_in_it() {
     assert_ne!(shown.code(), 0, "{shown}");
     assert!(shown.stdout.contains("terminal"), "{shown}");
     assert!(!scratch.inside().join("g").exists());
+}
+
+/// A transaction of `sh` towards the domain, at its last command, and what lets it go on.
+fn nearly_ready<'s>(scratch: &'s Scratch, domain: &Domain) -> (Running, Gate, Txos<'s>) {
+    let txos = Txos::new(scratch);
+    let live = text(&scratch.live());
+    let gate = Gate::new(scratch.live());
+    let script = format!("{}echo x >f; reach there; await go", gate.functions());
+    let running = txos.start_sh(&["--domain", &domain.name, LONG, "--live", &live], &script);
+    gate.wait("there");
+    (running, gate, txos)
+}
+
+#[test]
+fn txos_that_somebody_moves_into_the_domain_is_named_and_nothing_changes() {
+    let Some((scratch, mut domain)) = set_up() else { return };
+    domain.start(&scratch, &["idle"]);
+    let (running, gate, txos) = nearly_ready(&scratch, &domain);
+    let pid = running.pid().as_raw_nonzero().to_string();
+    fs::write(domain.group.join("cgroup.procs"), &pid).unwrap();
+    gate.open("go");
+    running.end(LIMIT).expect(125).says(&[&domain.name, &pid, "is txos itself"]);
+    assert!(!scratch.inside().join("f").exists() && !domain.frozen());
+    // It has ended, and so nothing is in the way any more.
+    txos.sh(&["--domain", &domain.name, LONG], "echo y >f").expect(0);
+}
+
+#[test]
+fn a_domain_made_anew_meanwhile_is_the_one_that_is_paused() {
+    let Some((scratch, mut domain)) = set_up() else { return };
+    let (running, gate, txos) = nearly_ready(&scratch, &domain);
+    txos.call(["domain", "remove", &domain.name]).expect(0);
+    txos.call(["domain", "create", &domain.name]).expect(0);
+    let file = scratch.inside().join("ticks");
+    fs::write(&file, format!("{:020}\n", 0)).unwrap();
+    domain.start(&scratch, &["tick", &text(&file), "1000"]);
+    assert!(changes(&file));
+    gate.open("go");
+    running.end(LIMIT).expect(0);
+    assert!(changes(&file), "the new one runs on");
+    // The kernel moves no group of version 2 to another place: there is nothing else to mind.
+    let elsewhere = domain.group.with_file_name("elsewhere");
+    assert!(fs::rename(&domain.group, &elsewhere).is_err());
+}
+
+#[test]
+fn members_that_come_and_go_during_commits_are_left_standing_nowhere() {
+    const COMMITS: u32 = 12;
+    let Some((scratch, mut domain)) = set_up() else { return };
+    let file = scratch.inside().join("ticks");
+    fs::write(&file, format!("{:020}\n", 0)).unwrap();
+    let pid = domain.start(&scratch, &["tick", &text(&file), "1000"]).to_string();
+    domain.start(&scratch, &["idle"]);
+    // A group of the domain's own, that comes and goes, too, and one outside.
+    let (below, beside) = (domain.group.join("below"), Domain::new(&scratch).unwrap());
+    let ended = AtomicBool::new(false);
+    let moves = std::thread::scope(|scope| {
+        let mover = scope.spawn(|| {
+            let mut moves = 0_u32;
+            let put = |group: &Path| fs::write(group.join("cgroup.procs"), &pid).is_ok();
+            while !ended.load(Ordering::Relaxed) {
+                let _ = fs::create_dir(&below);
+                moves += [&below, &beside.group, &domain.group]
+                    .map(|group| u32::from(put(group)))
+                    .iter()
+                    .sum::<u32>();
+                let _ = fs::remove_dir(&below);
+            }
+            moves
+        });
+        let txos = Txos::new(&scratch);
+        for number in 0..COMMITS {
+            let out = txos.sh(
+                &["--domain", &domain.name, LONG, "--nondurable"],
+                &format!("echo {number} >f"),
+            );
+            let made = fs::read_to_string(scratch.inside().join("f")).unwrap_or_default();
+            // Or it says why not, and has done nothing.
+            let whole = made == format!("{number}\n");
+            assert!(matches!((out.code(), whole), (0, true) | (125, false)), "{out}\n{made}");
+            if out.code() != 0 {
+                println!("{}", out.stderr);
+            }
+        }
+        ended.store(true, Ordering::Relaxed);
+        mover.join().unwrap()
+    });
+    println!("{moves} moves");
+    assert!(changes(&file), "the member stands still");
+    assert!(!domain.frozen() && !beside.frozen());
+    let _ = fs::remove_dir(&below);
 }
 
 /// Whether somebody changes a file.
