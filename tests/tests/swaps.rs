@@ -16,7 +16,10 @@ use txos_tests::tree::Tree;
 use txos_tests::txos::{Txos, native_only};
 use txos_tests::who::{USER, Who, am_root};
 
-const ROUNDS: u32 = 25;
+/// How many transactions: `TXOS_TEST_ROUNDS`, or few.
+fn rounds() -> u32 {
+    std::env::var("TXOS_TEST_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(25)
+}
 
 /// Looks before it goes through `d`, as a careful program does: what it saw then must still be so at
 /// the commit.
@@ -45,7 +48,7 @@ fn give(scratch: &Scratch, paths: &[&str]) {
 /// Runs transactions, which may lose, or find the link and give up; gives how many committed.
 fn transactions(scratch: &Scratch, txos: &Txos<'_>, trap: &Tree) -> u32 {
     let mut commits = 0;
-    for round in 0..ROUNDS {
+    for round in 0..rounds() {
         let out = txos.sh(&["--retries", "2"], CAREFUL);
         assert!([0, 9, 75].contains(&out.code()), "round {round}: {out}");
         commits += u32::from(out.code() == 0);
@@ -89,7 +92,7 @@ fn by_another_process_of_the_same_user() {
             drop(ended);
             commits
         });
-        println!("{who:?}: {} swaps, {commits} of {ROUNDS} committed", swaps.into_inner());
+        println!("{who:?}: {} swaps, {commits} of {} committed", swaps.into_inner(), rounds());
     }
 }
 
@@ -107,7 +110,7 @@ fn by_another_user_against_root() {
     let state = scratch.base().join("state-of-root");
     let commits = transactions(&scratch, &Txos::new(&scratch).state(state), &trap);
     drop(attacker);
-    println!("{commits} of {ROUNDS} committed");
+    println!("{commits} of {} committed", rounds());
 }
 
 /// A process of an ordinary user.
