@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rustix::fs::OFlags;
+use rustix::{fd::OwnedFd, fs::OFlags, io::Errno};
 use txos_core::{Attrs, FileKind, ObjectId, Origin, Origins, Stamp};
 use txos_host::{Tree, XattrSet, attrs_at, read_listing, read_xattrs_at};
 
@@ -128,7 +128,7 @@ impl Reader<'_> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let fd = self.upper.open_at(&dir.rel, flags).map_err(failed)?;
         let host_dir = match &dir.base {
-            Some(base) => Some(self.host.dir(base)?),
+            Some(base) => Some(open_base(self.host, base, self.point)?),
             None => None,
         };
         for entry in read_listing(&fd).map_err(failed)?.entries {
@@ -293,4 +293,35 @@ impl Node {
 /// The overlay marks a removed name by a character device 0:0.
 fn is_whiteout(attrs: &Attrs) -> bool {
     attrs.kind == FileKind::CharDevice && attrs.rdev == 0
+}
+
+/// The stable directory of a shadow, which was there a moment ago; `point` is where the tree is.
+fn open_base(host: &Tree, base: &Path, point: &Path) -> Result<OwnedFd> {
+    match host.open_at(base, OFlags::PATH | OFlags::DIRECTORY) {
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {
+            Err(super::changed_outside(&point.join(base), "the directory is gone"))
+        }
+        opened => opened.map_err(|errno| StoreError::io("open", point.join(base), errno)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
+    use super::*;
+
+    /// Somebody swaps it between two looks of the walk.
+    #[test]
+    fn a_directory_that_goes_away_during_the_walk_is_a_conflict() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("there")).unwrap();
+        std::fs::write(dir.path().join("file"), "").unwrap();
+        std::os::unix::fs::symlink("there", dir.path().join("link")).unwrap();
+        let tree = Tree::open(dir.path()).unwrap();
+        open_base(&tree, Path::new("there"), dir.path()).unwrap();
+        for gone in ["absent", "absent/below", "file", "link"] {
+            let opened = open_base(&tree, Path::new(gone), dir.path());
+            assert!(matches!(opened, Err(StoreError::Conflict(_))), "{gone}");
+        }
+    }
 }
