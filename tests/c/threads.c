@@ -211,6 +211,31 @@ static void ordered_commit_is_serial(void) {
     CHECK_EQ(sys_xend(), 0);
 }
 
+static volatile int has_read, has_changed;
+
+static void *loses_and_leaves(void *argument) {
+    CHECK_EQ(sys_xbegin_ordered(PLAIN, 44, 0), 0);
+    CHECK(is("contested", "old"));
+    put("copy", "x");
+    has_read = 1;
+    while (!has_changed) usleep(1000);
+    CHECK_EQ(sys_xend(), -EAGAIN);
+    return argument; // and never runs again
+}
+
+static void one_that_lost_and_leaves_is_passed_over(void) {
+    put("contested", "old");
+    pthread_t thread;
+    CHECK_EQ(pthread_create(&thread, NULL, loses_and_leaves, NULL), 0);
+    while (!has_read) usleep(1000);
+    put("contested", "new");
+    has_changed = 1;
+    pthread_join(thread, NULL);
+    CHECK_EQ(sys_xbegin_ordered(PLAIN, 44, 1), 0);
+    CHECK_EQ(sys_xend(), 0);
+    CHECK(!exists("copy"));
+}
+
 static void one_that_ends_before_its_turn_is_passed_over(void) {
     pid_t pid = fork();
     if (pid == 0) {
@@ -368,6 +393,7 @@ int main(int argc, char **argv) {
         {"a_thread_that_ends_has_ended_it", a_thread_that_ends_has_ended_it},
         {"a_thread_started_inside_belongs_to_it", a_thread_started_inside_belongs_to_it},
         {"ordered_commit_is_serial", ordered_commit_is_serial},
+        {"one_that_lost_and_leaves_is_passed_over", one_that_lost_and_leaves_is_passed_over},
         {"one_that_ends_before_its_turn_is_passed_over", one_that_ends_before_its_turn_is_passed_over},
         {"handlers_are_atomic", handlers_are_atomic},
         {"no_double_free_in_handlers", no_double_free_in_handlers},

@@ -2,7 +2,7 @@
 //! attackers that try at any.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use txos_tests::exec::{LIMIT, Outcome};
 use txos_tests::gate::Gate;
@@ -225,14 +225,14 @@ fn attacked(setup: impl Fn(&Path), swap: impl Fn(&Path, u32) + Sync, script: &st
     let tree = stage.scratch.inside();
     setup(&tree);
     let stop = AtomicBool::new(false);
+    let swaps = AtomicU32::new(0);
     let mut committed = 0;
     let rounds = rounds(30);
     std::thread::scope(|threads| {
         threads.spawn(|| {
-            let mut round = 0;
             while !stop.load(Ordering::Relaxed) {
+                let round = swaps.fetch_add(1, Ordering::Relaxed);
                 swap(&tree, round);
-                round += 1;
                 // So that an attempt comes through now and then.
                 std::thread::sleep(std::time::Duration::from_millis(u64::from(round % 40)));
             }
@@ -256,8 +256,8 @@ fn attacked(setup: impl Fn(&Path), swap: impl Fn(&Path, u32) + Sync, script: &st
     });
     println!("{committed} of {rounds} rounds committed, none reached the secret");
     // Whom nobody attacks meanwhile, that one comes through, unless what lies there is the trap.
-    let through = (0..4).any(|round| {
-        swap(&tree, round);
+    let through = (0..4).any(|_| {
+        swap(&tree, swaps.fetch_add(1, Ordering::Relaxed));
         Txos::new(&stage.scratch).sh(&["--nondurable", "-q"], script).code() == 0
     });
     assert!(through, "the victim never commits");

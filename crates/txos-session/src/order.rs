@@ -8,7 +8,7 @@
 //! # Invariants
 //!
 //! - A place is passed on when its transaction has committed or was given up for good; one that will run
-//!   again keeps it.
+//!   again keeps it, until its connection closes.
 //! - A transaction that waits holds no lock that its predecessors need.
 
 use std::{

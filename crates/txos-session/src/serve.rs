@@ -93,6 +93,8 @@ struct Seat {
     inside: Option<Inside>,
     /// Its last transaction lost: the next one is the same again.
     lost: Option<Lost>,
+    /// Where its last ordered transaction stood.
+    place: Option<Place>,
     /// What the program is called.
     command: String,
 }
@@ -265,7 +267,7 @@ impl Shared {
         let peer = rustix::net::sockopt::socket_peercred(socket).ok();
         let pid = peer.map_or(0, |peer| peer.pid.as_raw_pid());
         let process = Process::open(pid);
-        let mut seat = Seat { inside: None, lost: None, command: command_of(pid) };
+        let mut seat = Seat { inside: None, lost: None, place: None, command: command_of(pid) };
         let mut bytes = [0; Request::SIZE];
         while self.is_there(socket, process.as_ref(), seat.inside.as_mut()) {
             let Ok((length @ 1.., fds)) = socket.receive_all(&mut bytes) else { break };
@@ -303,6 +305,10 @@ impl Shared {
         }
         if let Some(inside) = seat.inside {
             self.left(inside, process);
+        }
+        // Who lost and was to run again never will: those behind it must not wait for it.
+        if let Some(place) = seat.place.filter(|place| !self.orders.is_past(*place)) {
+            self.orders.pass(place);
         }
     }
 
@@ -426,7 +432,7 @@ impl Shared {
     }
 
     fn begin(&self, request: &Request, fds: Vec<OwnedFd>, process: i32, seat: &mut Seat) -> Answer {
-        let Seat { inside, lost, command } = seat;
+        let Seat { inside, lost, place: last, command } = seat;
         let Request { group, sequence, task, flags, .. } = *request;
         let place = (request.op == Op::BeginOrdered).then_some(Place { group, sequence });
         if place.is_some_and(|place| self.orders.is_past(place)) {
@@ -462,6 +468,7 @@ impl Shared {
                 let started = view.dir.meta.started;
                 let running = Running { view, control, task, flags, place, pipes, started, times };
                 *inside = Some(Inside::Own(Box::new(running)));
+                *last = place.or(*last);
                 Answer { reply: Reply { code: 0, transaction, mounts }, used: None }
             }
             Err(error) => {

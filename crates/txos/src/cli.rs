@@ -14,7 +14,8 @@ use crate::verbs::{
 #[command(name = "txos", version, max_term_width = 100)]
 #[command(after_help = "The state directory is $TXOS_STATE, else /var/lib/txos for root and \
     $XDG_STATE_HOME/txos (~/.local/state/txos) for others. \
-    Exit status: that of the command; 75 conflicts outlasted the retries; 125 txos failed; \
+    Exit status: that of the command; 75 conflicts outlasted the retries; 125 txos failed, and nothing \
+    was changed; 74 the disk failed behind the commit record; \
     126, 127 the command cannot be executed or found; 128+N ended by signal N.")]
 pub struct Cli {
     #[command(subcommand)]
