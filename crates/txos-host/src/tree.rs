@@ -99,7 +99,8 @@ impl Tree {
         Ok((self.dir(parent)?, name))
     }
 
-    /// The attributes of `path`; `None` if it, or a parent of it, is absent.
+    /// The attributes of `path`; `None` if it, or a parent of it, is absent, or a link is in the parent's
+    /// place.
     ///
     /// # Errors
     /// If the path cannot be examined for another reason.
@@ -111,7 +112,7 @@ impl Tree {
         let parent = path.parent().unwrap_or(Path::new(""));
         match self.open_at(parent, OFlags::PATH | OFlags::DIRECTORY) {
             Ok(dir) => attrs_at(dir, name).map_err(failed),
-            Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
             Err(errno) => Err(failed(errno)),
         }
     }

@@ -46,7 +46,10 @@ pub(super) fn expand(
     while let Some(dir) = pending.pop() {
         let shown = reader.point.join(&dir);
         let failed = |errno| StoreError::io("read the removed directory", &shown, errno);
-        let fd = reader.host.open_at(&dir, OFlags::RDONLY | OFlags::DIRECTORY).map_err(failed)?;
+        let fd = reader
+            .host
+            .open_at(&dir, OFlags::RDONLY | OFlags::DIRECTORY)
+            .map_err(|errno| super::failed_outside("read the removed directory", &shown, errno))?;
         let listing = read_listing(&fd).map_err(failed)?;
         emptied.push((dir.clone(), listing.entries.len() as u64));
         for entry in listing.entries {

@@ -32,7 +32,7 @@ pub(super) fn content(
     shadow_attrs: &Attrs,
 ) -> Result<Option<WriteSpec>> {
     let before = open_quietly(host, path)
-        .map_err(|errno| StoreError::io("read", host.at().join(path), errno))?;
+        .map_err(|errno| super::failed_outside("read", &host.at().join(path), errno))?;
     let failed = |errno| StoreError::io("read", shadow.0.at().join(shadow.1), errno);
     let after = open_quietly(shadow.0, shadow.1).map_err(failed)?;
     let spec = compare(&before, host_attrs.size, &after, shadow_attrs.size).map_err(failed)?;

@@ -30,6 +30,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use rustix::io::Errno;
 use txos_core::{Conflict, Facet, Origins, Seen, Stamp};
 use txos_host::{Tree, mounts};
 
@@ -161,6 +162,15 @@ pub(crate) fn changed_outside(path: &Path, detail: &str) -> StoreError {
         seen: Seen::Replaced,
         detail: detail.to_owned(),
     }])
+}
+
+/// The error of `action` on an object of the stable system that was there a moment ago: a conflict if
+/// somebody outside took it away, or put another in its place, meanwhile.
+pub(crate) fn failed_outside(action: &'static str, path: &Path, errno: Errno) -> StoreError {
+    match errno {
+        Errno::NOENT | Errno::NOTDIR | Errno::LOOP => changed_outside(path, "it is gone"),
+        _ => StoreError::io(action, path, errno),
+    }
 }
 
 /// An absolute path as one relative to the root.

@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rustix::{fd::OwnedFd, fs::OFlags, io::Errno};
+use rustix::{fd::OwnedFd, fs::OFlags};
 use txos_core::{Attrs, FileKind, ObjectId, Origin, Origins, Stamp};
 use txos_host::{Tree, XattrSet, attrs_at, read_listing, read_xattrs_at};
 
@@ -297,12 +297,8 @@ fn is_whiteout(attrs: &Attrs) -> bool {
 
 /// The stable directory of a shadow, which was there a moment ago; `point` is where the tree is.
 fn open_base(host: &Tree, base: &Path, point: &Path) -> Result<OwnedFd> {
-    match host.open_at(base, OFlags::PATH | OFlags::DIRECTORY) {
-        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {
-            Err(super::changed_outside(&point.join(base), "the directory is gone"))
-        }
-        opened => opened.map_err(|errno| StoreError::io("open", point.join(base), errno)),
-    }
+    host.open_at(base, OFlags::PATH | OFlags::DIRECTORY)
+        .map_err(|errno| super::failed_outside("open", &point.join(base), errno))
 }
 
 #[cfg(test)]

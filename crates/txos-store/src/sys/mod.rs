@@ -57,10 +57,7 @@ impl Place<'_> {
 
     /// What is there, or `None`; with a missing parent, or a link in its place, the name is absent.
     pub(crate) fn attrs(&self) -> Result<Option<Attrs>> {
-        match self.tree.attrs(self.path) {
-            Err(error) if error.errno() == Some(Errno::LOOP) => Ok(None),
-            other => Ok(other?),
-        }
+        Ok(self.tree.attrs(self.path)?)
     }
 }
 
