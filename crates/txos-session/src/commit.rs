@@ -2,13 +2,15 @@
 
 use txos_capture::{Captured, ValidateOptions, WHITEOUT_STAND_IN, validate};
 use txos_contention::Lost;
-use txos_core::{Conflict, TxId};
-use txos_store::{Delta, ExtractOptions, NoDomain, Phase, Prepared, StoreError, TxDir};
+use txos_core::{Conflict, Stamp, TxId};
+use txos_store::{
+    self as store, Delta, ExtractOptions, LogEntry, NoDomain, Phase, Prepared, StoreError, TxDir,
+};
 
 use crate::{
     Result,
     contender::{Contender, Turn},
-    view::{Host, Used, View},
+    view::{Host, Used, View, now},
 };
 
 /// So many conflicts are enough to know.
@@ -112,15 +114,15 @@ impl Host {
         match turn {
             Ok(Turn::Granted) => {}
             Ok(Turn::Lost(lost)) => {
-                prepared.abort()?;
+                give_up(prepared);
                 return Ok(Outcome::Lost(lost));
             }
             Ok(Turn::Cancelled) => {
-                prepared.abort()?;
+                give_up(prepared);
                 return Ok(Outcome::Cancelled);
             }
             Err(error) => {
-                prepared.abort()?;
+                give_up(prepared);
                 return Err(error.into());
             }
         }
@@ -137,35 +139,67 @@ impl Host {
                 }
             },
         };
-        let locked = self.lock()?;
+        let locked = match self.lock() {
+            Ok(locked) => locked,
+            Err(error) => {
+                give_up(prepared);
+                return Err(error);
+            }
+        };
         let result = prepared.commit(&locked.lock, &mut check, &mut NoDomain, durable);
         drop(locked);
         match (result, failed) {
             (Ok(committed), _) => {
-                for kept in &committed.kept {
-                    tracing::warn!(path = %kept.path.display(), reason = %kept.reason, "kept");
-                }
+                let mut lines: Vec<String> =
+                    committed.kept.iter().map(ToString::to_string).collect();
+                lines.extend(committed.unfinished.map(|why| format!("not cleaned up: {why}")));
+                self.note(prepared.tx(), committed.operations, &lines);
                 Ok(Outcome::Committed)
             }
             (Err(StoreError::Conflict(_)), Some(error)) => {
-                prepared.abort()?;
+                give_up(prepared);
                 Err(error)
             }
             (Err(StoreError::Conflict(conflicts)), None) => {
-                prepared.abort()?;
+                give_up(prepared);
                 Ok(Outcome::Conflict(conflicts))
             }
             // It is committed, and recovery finishes it.
             (Err(StoreError::Unfinished { cause }), _) => {
-                tracing::error!(%cause, "committed, not wholly applied yet");
+                let line = format!("not wholly applied yet: {cause} (`txos recover` does it)");
+                self.note(prepared.tx(), 0, &[line]);
                 Ok(Outcome::Committed)
             }
             // Recovery needs what is staged, where there may be a commit record.
             (Err(error @ StoreError::Undecided { .. }), _) => Err(error.into()),
             (Err(error), _) => {
-                prepared.abort()?;
+                give_up(prepared);
                 Err(error.into())
             }
+        }
+    }
+
+    /// Says in the log what else there is to say of a commit; of most there is nothing. A session has no
+    /// terminal, and its program hears a number.
+    fn note(&self, tx: &TxDir, changes: u64, lines: &[String]) {
+        if lines.is_empty() {
+            return;
+        }
+        let meta = &tx.meta;
+        let entry = LogEntry {
+            id: meta.id,
+            outcome: store::Outcome::Committed,
+            command: meta.command.clone(),
+            started_ms: milliseconds(meta.started),
+            ended_ms: milliseconds(now()),
+            status: None,
+            retries: meta.retries,
+            changes,
+            note: lines.join("; "),
+            loss: None,
+        };
+        if let Err(error) = self.state.log(&entry) {
+            tracing::error!(%error, note = entry.note, "cannot be logged");
         }
     }
 
@@ -178,4 +212,17 @@ impl Host {
         };
         Ok(validate(&captured.workset, &self.tree, &options)?)
     }
+}
+
+/// Gives up what is staged. Why the transaction ends is what its program has to hear; what cannot be
+/// removed now, a recovery removes.
+fn give_up(prepared: Prepared<'_>) {
+    if let Err(error) = prepared.abort() {
+        tracing::error!(%error, "cannot remove what was staged");
+    }
+}
+
+/// Since 1970.
+fn milliseconds(time: Stamp) -> u64 {
+    u64::try_from(time.sec).unwrap_or(0) * 1000 + u64::from(time.nsec) / 1_000_000
 }

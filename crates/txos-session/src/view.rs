@@ -352,7 +352,7 @@ fn visit(warm: &Warm, place: &Path) {
 }
 
 /// The time that the kernel gives files.
-fn now() -> Stamp {
+pub(crate) fn now() -> Stamp {
     let now = clock_gettime(ClockId::RealtimeCoarse);
     Stamp { sec: now.tv_sec, nsec: now.tv_nsec as u32 }
 }

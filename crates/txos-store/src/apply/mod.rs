@@ -26,6 +26,7 @@ pub(crate) use write::unchanged;
 
 use std::{
     collections::{HashMap, HashSet},
+    fmt,
     os::fd::OwnedFd,
     path::{Path, PathBuf},
 };
@@ -37,6 +38,7 @@ use txos_host::Tree;
 use self::locate::Locator;
 use crate::{
     Result, StateDir,
+    names::shown,
     plan::{Ident, Plan},
     small::Fresh,
 };
@@ -52,6 +54,17 @@ pub struct Kept {
     /// Where the transaction's version is kept, if it has one.
     #[serde(with = "crate::names::optional_path")]
     pub saved: Option<PathBuf>,
+}
+
+/// For people: what became of it, and where the other version is.
+impl fmt::Display for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", shown(&self.path), self.reason)?;
+        match &self.saved {
+            Some(saved) => write!(f, "; the other version is in {}", shown(saved)),
+            None => Ok(()),
+        }
+    }
 }
 
 /// An in-place target, opened before the commit was decided.

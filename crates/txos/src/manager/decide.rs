@@ -18,8 +18,7 @@ use txos_effects::{
 };
 use txos_host::Tree;
 use txos_store::{
-    ChangeKind, Committed, Delta, ExtractOptions, Kept, Phase, Prepared, StateDir, StoreError,
-    names::shown,
+    ChangeKind, Committed, Delta, ExtractOptions, Phase, Prepared, StateDir, StoreError,
 };
 
 use super::{
@@ -297,7 +296,7 @@ impl Transaction {
         self.report.time("apply", committed.apply);
         self.report.time("flush", committed.flush);
         for kept in &committed.kept {
-            let line = told(kept);
+            let line = kept.to_string();
             say(&line);
             self.report.notes.push(line);
         }
@@ -420,15 +419,6 @@ pub fn validate_workset(state: &StateDir, workset: &Workset) -> Result<Vec<Confl
         ..ValidateOptions::default()
     };
     Ok(validate(workset, &Tree::open("/")?, &options)?)
-}
-
-/// What became of an object that someone outside changed between validation and apply.
-pub fn told(kept: &Kept) -> String {
-    let path = shown(&kept.path);
-    match &kept.saved {
-        Some(saved) => format!("{path}: {}; the other version is in {}", kept.reason, shown(saved)),
-        None => format!("{path}: {}", kept.reason),
-    }
 }
 
 /// What to say of a commit that left something to a recovery.

@@ -34,7 +34,7 @@ mod signals;
 mod transaction;
 
 pub use beside::{BesideOptions, Towards};
-pub use decide::{tell_services, told, unfinished, validate_workset};
+pub use decide::{tell_services, unfinished, validate_workset};
 pub use deferred::Deferred;
 pub use limits::Limits;
 pub use options::{Finish, Linger, Options};
@@ -152,7 +152,7 @@ pub fn tell_recovery(report: &RecoveryReport) {
         let operations = count(finished.operations, "operation");
         say(format!("recovery finished transaction {} ({operations})", finished.id));
         for kept in &finished.kept {
-            say(format!("  {}", decide::told(kept)));
+            say(format!("  {kept}"));
         }
     }
     for id in &report.discarded {

@@ -103,7 +103,7 @@ fn commit(args: &Args, interrupts: &Interrupts) -> Result<Option<Exit>> {
                 say(format!("{error}"));
             }
             for kept in &committed.kept {
-                say(manager::told(kept));
+                say(kept);
             }
             for line in lost.into_iter().chain(deferred.release()) {
                 say(printable(&line));
