@@ -50,8 +50,8 @@ impl Who {
     }
 
     /// What stands before a command so that this one runs it. `base` is a directory for what is
-    /// needed: when `/dev/fuse` is closed to ordinary users (it is open on common distributions),
-    /// the command gets a mount namespace in which it is open.
+    /// needed: a device node that is closed to ordinary users here, and open on common distributions
+    /// ([`DEVICES`]), is replaced by an open one in a mount namespace of the command's own.
     ///
     /// # Panics
     /// If a device node can't be made.
@@ -59,29 +59,38 @@ impl Who {
         if self == Who::Root || !am_root() {
             return Vec::new();
         }
-        let become_user = format!(
+        let mut script = String::new();
+        let mut nodes: Vec<OsString> = Vec::new();
+        for (name, major, minor) in DEVICES {
+            let device = Path::new("/dev").join(name);
+            if is_open(&device) {
+                continue;
+            }
+            let node = base.join(name);
+            if !node.exists() {
+                let (mode, number) = (Mode::from_raw_mode(0o666), makedev(major, minor));
+                mknodat(CWD, &node, FileType::CharacterDevice, mode, number).expect("mknod");
+                fs::set_permissions(&node, fs::Permissions::from_mode(0o666)).expect("chmod");
+            }
+            script.push_str(&format!("mount --bind \"$1\" {} && shift && ", device.display()));
+            nodes.push(node.into());
+        }
+        script.push_str(&format!(
             "exec setpriv --reuid {USER} --regid {USER} --groups {USER_GROUP} --inh-caps=-all -- \"$@\""
-        );
-        if device_is_open() {
-            return ["sh", "-c", &become_user, "sh"].map(OsString::from).to_vec();
-        }
-        let node = base.join("fuse");
-        if !node.exists() {
-            let mode = Mode::from_raw_mode(0o666);
-            mknodat(CWD, &node, FileType::CharacterDevice, mode, makedev(10, 229)).expect("mknod");
-            fs::set_permissions(&node, fs::Permissions::from_mode(0o666)).expect("chmod");
-        }
-        let script = format!("mount --bind \"$0\" /dev/fuse && {become_user}");
-        let mut out: Vec<OsString> =
-            ["unshare", "--mount", "--propagation", "private", "--", "sh", "-c"]
-                .map(OsString::from)
-                .to_vec();
-        out.push(script.into());
-        out.push(node.into());
+        ));
+        let own_mounts = ["unshare", "--mount", "--propagation", "private", "--"];
+        let own_mounts = if nodes.is_empty() { &[][..] } else { &own_mounts[..] };
+        let mut out: Vec<OsString> = own_mounts.iter().map(OsString::from).collect();
+        out.extend(["sh", "-c", &script, "sh"].map(OsString::from));
+        out.extend(nodes);
         out
     }
 }
 
-fn device_is_open() -> bool {
-    fs::metadata("/dev/fuse").is_ok_and(|m| m.permissions().mode() & 0o006 == 0o006)
+/// Device nodes that an ordinary user's scenario opens, with their numbers.
+const DEVICES: [(&str, u32, u32); 2] = [("fuse", 10, 229), ("null", 1, 3)];
+
+/// Whether everybody may read and write it.
+fn is_open(device: &Path) -> bool {
+    fs::metadata(device).is_ok_and(|m| m.permissions().mode() & 0o006 == 0o006)
 }

@@ -406,3 +406,18 @@ fn a_transaction_in_a_transaction_is_refused_or_part_of_it_but_never_hangs() {
         );
     });
 }
+
+#[test]
+fn a_closed_null_device_is_named() {
+    needs_root!();
+    for_one(Who::User, |scratch, txos| {
+        let node = scratch.base().join("closed");
+        let node = node.display();
+        let script =
+            format!("mknod -m 600 {node} c 1 3; mount --bind {node} /dev/null; exec \"$@\"");
+        let closed = ["unshare", "--mount", "--propagation", "private", "sh", "-ec", &script, "sh"];
+        let txos = txos.outer(closed.map(Into::into).to_vec());
+        txos.sh(&[], "echo x >f").expect(125).says(&["/dev/null", "chmod 666"]);
+        assert!(!scratch.inside().join("f").exists());
+    });
+}

@@ -126,6 +126,7 @@ impl Place {
             Err(Errno::WOULDBLOCK) => return Ok(()),
             Err(errno) => bail!("cannot lock {}: {errno}", path.display()),
         }
+        let [stdin, stdout, stderr] = [nothing()?, nothing()?, nothing()?];
         let listener = self.listen()?;
         let program = std::env::current_exe().context("cannot find the txos program")?;
         // Inherited by the one process that is started next, and closed here right after it.
@@ -140,9 +141,9 @@ impl Place {
             .arg(listener.as_raw_fd().to_string())
             .arg(lock.as_raw_fd().to_string())
             .current_dir("/")
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
+            .stdin(stdin)
+            .stdout(stdout)
+            .stderr(stderr)
             .spawn();
         if let Err(error) = started {
             self.remove();
@@ -190,4 +191,12 @@ fn open_lock(path: &Path) -> std::io::Result<File> {
     let mut options = File::options();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
     options.open(path)
+}
+
+/// A standard stream that leads nowhere. Opened here, so that an error names it.
+fn nothing() -> Result<Stdio> {
+    let file = File::options().read(true).write(true).open("/dev/null");
+    let file = file
+        .context("cannot open /dev/null for reading and writing; everybody should (chmod 666)")?;
+    Ok(file.into())
 }
