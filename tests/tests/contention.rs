@@ -15,18 +15,50 @@ use txos_tests::txos::{Txos, copy_for_users, for_both, for_one, helper};
 use txos_tests::who::Who;
 use txos_tests::{needs_root, skip};
 
-/// A transaction that has read `f`, says so, and waits for leave to write it.
-fn holder(scratch: &Scratch, gate: &Gate, options: &[&str]) -> Running {
-    let live = scratch.live().display().to_string();
-    let script = format!(
-        "{}echo >>'{live}/attempts'; cat f >/dev/null; reach read; await go; echo holder >>f",
-        gate.functions()
-    );
-    let mut all = vec!["--live", live.as_str()];
-    all.extend(options);
-    let running = Txos::new(scratch).start_sh(&all, &script);
-    gate.wait("read");
-    running
+/// A file `f` that transactions contend for.
+struct Contest {
+    scratch: Scratch,
+    gate: Gate,
+}
+
+impl Contest {
+    fn over(content: &str) -> Contest {
+        let scratch = Scratch::new();
+        std::fs::write(scratch.inside().join("f"), content).expect("f");
+        let gate = Gate::new(scratch.live());
+        Contest { scratch, gate }
+    }
+
+    fn txos(&self) -> Txos<'_> {
+        Txos::new(&self.scratch)
+    }
+
+    /// A transaction that has read `f`, says so, and waits for leave to write it.
+    fn holder(&self, options: &[&str]) -> Running {
+        let live = self.scratch.live().display().to_string();
+        let script = format!(
+            "{}echo >>'{live}/attempts'; cat f >/dev/null; reach read; await go; echo holder >>f",
+            self.gate.functions()
+        );
+        let mut all = vec!["--live", live.as_str()];
+        all.extend(options);
+        let running = self.txos().start_sh(&all, &script);
+        self.gate.wait("read");
+        running
+    }
+
+    /// `f` holds `content` now.
+    #[track_caller]
+    fn shows(&self, content: &str) {
+        let shown = std::fs::read_to_string(self.scratch.inside().join("f")).expect("f");
+        assert_eq!(shown, content);
+    }
+
+    /// Nothing is left of it.
+    #[track_caller]
+    fn leaves_nothing(self) {
+        assert_eq!(self.scratch.leftovers(), Vec::<String>::new());
+    }
 }
 
 fn attempts(gate: &Gate) -> usize {
@@ -34,7 +66,7 @@ fn attempts(gate: &Gate) -> usize {
 }
 
 /// A transaction that writes `f`, and its line of `txos ps` as soon as it waits for the one of
-/// [`holder`].
+/// [`Contest::holder`].
 fn younger(txos: &Txos<'_>) -> (Running, String) {
     let running = txos.start_sh(&[], "echo younger >>f");
     let start = Instant::now();
@@ -51,24 +83,22 @@ fn younger(txos: &Txos<'_>) -> (Running, String) {
 #[test]
 fn the_older_wins_and_the_younger_waits_for_it() {
     needs_root!();
-    let scratch = Scratch::new();
-    std::fs::write(scratch.inside().join("f"), "").unwrap();
-    let gate = Gate::new(scratch.live());
-    let older = holder(&scratch, &gate, &[]);
-    let txos = Txos::new(&scratch);
+    let contest = Contest::over("");
+    let older = contest.holder(&[]);
+    let txos = contest.txos();
     let (younger, waiting) = younger(&txos);
     assert!(waiting.contains("younger"), "{waiting}");
-    gate.open("go");
+    contest.gate.open("go");
     older.end(LIMIT).expect(0);
     younger.end(LIMIT).expect(0);
-    assert_eq!(attempts(&gate), 1, "the older one was not disturbed");
-    assert_eq!(std::fs::read_to_string(scratch.inside().join("f")).unwrap(), "holder\nyounger\n");
+    assert_eq!(attempts(&contest.gate), 1, "the older one was not disturbed");
+    contest.shows("holder\nyounger\n");
     let why = txos.call(["why", "2"]).expect(0).stdout.clone();
     assert!(why.contains("/f:") && why.contains("transaction 1 "), "{why}");
     assert!(txos.call(["why", "1"]).expect(0).stdout.contains("has not lost"));
     let stats = txos.call(["stats"]).expect(0).stdout.clone();
     assert!(stats.contains("committed  2") && stats.contains("between transactions"), "{stats}");
-    assert_eq!(scratch.leftovers(), Vec::<String>::new());
+    contest.leaves_nothing();
 }
 
 #[test]
@@ -77,42 +107,38 @@ fn the_more_urgent_wins_at_once() {
     for (options, policy, attempts_wanted) in
         [(&["--priority", "1"][..], "osprio", 2), (&["--priority", "1"][..], "timestamp", 1)]
     {
-        let scratch = Scratch::new();
-        std::fs::write(scratch.inside().join("f"), "").unwrap();
-        let txos = Txos::new(&scratch);
+        let contest = Contest::over("");
+        let txos = contest.txos();
         txos.call(["policy", policy]).expect(0);
-        let gate = Gate::new(scratch.live());
-        let older = holder(&scratch, &gate, &[]);
+        let older = contest.holder(&[]);
         let urgent = txos.start_sh(options, "echo urgent >>f");
         if attempts_wanted == 2 {
             // It does not wait for the end of one that has lost.
             urgent.end(LIMIT).expect(0);
-            gate.open("go");
+            contest.gate.open("go");
         } else {
-            gate.open("go");
+            contest.gate.open("go");
             urgent.end(LIMIT).expect(0);
         }
         older.end(LIMIT).expect(0);
-        assert_eq!(attempts(&gate), attempts_wanted, "{policy}");
-        assert_eq!(scratch.leftovers(), Vec::<String>::new());
+        assert_eq!(attempts(&contest.gate), attempts_wanted, "{policy}");
+        contest.leaves_nothing();
     }
 }
 
 #[test]
 fn one_that_waits_for_a_decision_never_wins() {
     needs_root!();
-    let scratch = Scratch::new();
-    std::fs::write(scratch.inside().join("f"), "").unwrap();
-    let gate = Gate::new(scratch.live());
-    let keeper = holder(&scratch, &gate, &["--keep", "--priority", "9"]);
-    Txos::new(&scratch).sh(&[], "echo other >>f").expect(0);
-    gate.open("go");
+    let contest = Contest::over("");
+    let keeper = contest.holder(&["--keep", "--priority", "9"]);
+    contest.txos().sh(&[], "echo other >>f").expect(0);
+    contest.gate.open("go");
     keeper.end(LIMIT).expect(0);
-    assert_eq!(attempts(&gate), 2);
-    let txos = Txos::new(&scratch);
+    assert_eq!(attempts(&contest.gate), 2);
+    let txos = contest.txos();
     txos.call(["commit", "1"]).expect(0);
-    assert_eq!(std::fs::read_to_string(scratch.inside().join("f")).unwrap(), "other\nholder\n");
-    assert_eq!(scratch.leftovers(), Vec::<String>::new());
+    contest.shows("other\nholder\n");
+    contest.leaves_nothing();
 }
 
 /// Natively each would get the other's lock once it is given back; here both are kept to the end.
@@ -172,34 +198,30 @@ fn managers(scratch: &Scratch) -> Vec<rustix::process::Pid> {
 #[test]
 fn when_the_manager_is_killed_what_runs_is_aborted() {
     needs_root!();
-    let scratch = Scratch::new();
-    std::fs::write(scratch.inside().join("f"), "old\n").unwrap();
-    let gate = Gate::new(scratch.live());
-    let running = holder(&scratch, &gate, &[]);
-    let managers = managers(&scratch);
+    let contest = Contest::over("old\n");
+    let running = contest.holder(&[]);
+    let managers = managers(&contest.scratch);
     assert_eq!(managers.len(), 1);
     rustix::process::kill_process(managers[0], rustix::process::Signal::KILL).unwrap();
     running.end(LIMIT).expect(125).says(&["contention manager", "again"]);
-    assert_eq!(std::fs::read_to_string(scratch.inside().join("f")).unwrap(), "old\n");
+    contest.shows("old\n");
     // The next one starts another.
-    Txos::new(&scratch).sh(&[], "echo new >>f").expect(0);
-    assert_eq!(std::fs::read_to_string(scratch.inside().join("f")).unwrap(), "old\nnew\n");
-    assert_eq!(scratch.leftovers(), Vec::<String>::new());
+    contest.txos().sh(&[], "echo new >>f").expect(0);
+    contest.shows("old\nnew\n");
+    contest.leaves_nothing();
 }
 
 #[test]
 fn a_transaction_that_is_killed_lets_the_others_go_on() {
     needs_root!();
-    let scratch = Scratch::new();
-    std::fs::write(scratch.inside().join("f"), "").unwrap();
-    let gate = Gate::new(scratch.live());
-    let older = holder(&scratch, &gate, &[]);
-    let txos = Txos::new(&scratch);
+    let contest = Contest::over("");
+    let older = contest.holder(&[]);
+    let txos = contest.txos();
     let (younger, _) = younger(&txos);
     drop(older);
     younger.end(LIMIT).expect(0);
-    assert_eq!(std::fs::read_to_string(scratch.inside().join("f")).unwrap(), "younger\n");
-    assert_eq!(scratch.leftovers(), Vec::<String>::new());
+    contest.shows("younger\n");
+    contest.leaves_nothing();
 }
 
 /// Whether somebody takes connections of packets there.

@@ -17,6 +17,14 @@ impl IdMap {
         IdMap::default()
     }
 
+    /// The map of a view in which `id` alone has a name, its own; `None`: the map that changes nothing.
+    pub fn only(id: Option<u32>) -> Self {
+        match id {
+            Some(id) => IdMap { ranges: vec![(id..id.saturating_add(1), id)] },
+            None => IdMap::identity(),
+        }
+    }
+
     /// The map in the text of `/proc/PID/uid_map` or `gid_map`: lines of the first id inside, the
     /// first id outside and a count. `None` if it is anything else.
     pub fn parse(text: &str) -> Option<Self> {

@@ -29,4 +29,4 @@ pub use lease::{Lease, WriterProbe, ignore_lease_breaks, probe_writers};
 pub use listing::{Entry, Listing, read_listing};
 pub use tree::Tree;
 pub use walk::open_dir_below;
-pub use xattr::{XattrSet, read_xattrs_at, xattrs_hash};
+pub use xattr::{XattrSet, read_xattrs_at, sized, xattrs_hash};

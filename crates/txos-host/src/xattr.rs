@@ -64,8 +64,11 @@ fn beside(dir: i32, name: &OsStr) -> PathBuf {
     path
 }
 
-/// Calls `read` with a buffer that grows until the value fits.
-fn sized(mut read: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {
+/// What `read` gives: it is called with a buffer that grows until the value fits, 1 MiB at the most.
+///
+/// # Errors
+/// What `read` failed with; ERANGE if nothing is large enough.
+pub fn sized(mut read: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {
     let mut buffer = vec![0; 256];
     loop {
         match read(&mut buffer) {

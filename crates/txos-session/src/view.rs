@@ -191,10 +191,6 @@ impl Host {
     }
 
     fn capture_spec(&self, contender: &Contender) -> CaptureSpec {
-        let map = |id: Option<u32>| match id {
-            Some(id) => IdMap::parse(&format!("{id} {id} 1")).unwrap_or_else(IdMap::identity),
-            None => IdMap::identity(),
-        };
         let (uid, gid) = match self.credentials {
             Credentials::Privileged => (None, None),
             Credentials::User { uid, gid } => (Some(uid), Some(gid)),
@@ -204,8 +200,8 @@ impl Host {
             holds: contender.holds(),
             // One that leads, and one for when it is slow.
             threads: 2,
-            uids: map(uid),
-            gids: map(gid),
+            uids: IdMap::only(uid),
+            gids: IdMap::only(gid),
             mark_origins: self.credentials != Credentials::Privileged,
             ..CaptureSpec::default()
         }

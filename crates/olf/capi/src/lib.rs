@@ -107,6 +107,42 @@ unsafe fn writing<T>(
     Some(result)
 }
 
+/// Links `node` beside `at` in the way of `link`, which may rely upon the contract of its caller.
+///
+/// # Safety
+///
+/// As [`olf_list_add`].
+unsafe fn put(
+    member: *mut olf_member,
+    node: *mut olf_node,
+    at: *mut olf_node,
+    link: impl for<'m> FnOnce(&mut Write<'m, 'static>, Place<'m>, Place<'m>) -> Result<(), Error>,
+) -> i32 {
+    // SAFETY: contract.
+    unsafe {
+        let (Some(node), Some(at)) = (place(node), place(at)) else { return OLF_BUSY };
+        writing(member, |w| link(w, at, node)).map_or(OLF_BUSY, status)
+    }
+}
+
+/// One step from `node` as the write section sees it.
+///
+/// # Safety
+///
+/// As [`olf_write_next`].
+unsafe fn step(
+    member: *mut olf_member,
+    node: *const olf_node,
+    to: impl for<'m> FnOnce(&mut Write<'m, 'static>, Place<'m>) -> Result<Place<'m>, Error>,
+) -> *mut olf_node {
+    // SAFETY: contract.
+    unsafe {
+        let Some(at) = place(node) else { return ptr::null_mut() };
+        let reached = writing(member, |w| to(w, at).map(out)).and_then(Result::ok);
+        reached.unwrap_or(ptr::null_mut())
+    }
+}
+
 /// Makes `node` a node on no list.
 ///
 /// # Safety
@@ -355,10 +391,7 @@ pub unsafe extern "C" fn olf_list_add(
     at: *mut olf_node,
 ) -> i32 {
     // SAFETY: contract.
-    unsafe {
-        let (Some(node), Some(at)) = (place(node), place(at)) else { return OLF_BUSY };
-        writing(member, |w| w.link_after(at, node)).map_or(OLF_BUSY, status)
-    }
+    unsafe { put(member, node, at, |w, at, node| w.link_after(at, node)) }
 }
 
 /// Puts `node` before `at`: at the back of the list, if `at` is its head.
@@ -374,10 +407,7 @@ pub unsafe extern "C" fn olf_list_add_tail(
     at: *mut olf_node,
 ) -> i32 {
     // SAFETY: contract.
-    unsafe {
-        let (Some(node), Some(at)) = (place(node), place(at)) else { return OLF_BUSY };
-        writing(member, |w| w.link_before(at, node)).map_or(OLF_BUSY, status)
-    }
+    unsafe { put(member, node, at, |w, at, node| w.link_before(at, node)) }
 }
 
 /// Puts `node` behind `at` in a singly linked list.
@@ -393,10 +423,7 @@ pub unsafe extern "C" fn olf_chain_add(
     at: *mut olf_node,
 ) -> i32 {
     // SAFETY: contract.
-    unsafe {
-        let (Some(node), Some(at)) = (place(node), place(at)) else { return OLF_BUSY };
-        writing(member, |w| w.chain_after(at, node)).map_or(OLF_BUSY, status)
-    }
+    unsafe { put(member, node, at, |w, at, node| w.chain_after(at, node)) }
 }
 
 /// Takes `node` off its doubly linked list.
@@ -456,11 +483,7 @@ pub unsafe extern "C" fn olf_write_next(
     node: *const olf_node,
 ) -> *mut olf_node {
     // SAFETY: contract.
-    unsafe {
-        let Some(at) = place(node) else { return ptr::null_mut() };
-        let next = writing(member, |w| w.next(at).map(out)).and_then(Result::ok);
-        next.unwrap_or(ptr::null_mut())
-    }
+    unsafe { step(member, node, |w, at| w.next(at)) }
 }
 
 /// The node before `node`; see olf_write_next.
@@ -474,11 +497,7 @@ pub unsafe extern "C" fn olf_write_prev(
     node: *const olf_node,
 ) -> *mut olf_node {
     // SAFETY: contract.
-    unsafe {
-        let Some(at) = place(node) else { return ptr::null_mut() };
-        let next = writing(member, |w| w.prev(at).map(out)).and_then(Result::ok);
-        next.unwrap_or(ptr::null_mut())
-    }
+    unsafe { step(member, node, |w, at| w.prev(at)) }
 }
 
 /// As olf_write_next, but not checked at commit: for searches, after which the section changes the
@@ -493,11 +512,7 @@ pub unsafe extern "C" fn olf_write_glance(
     node: *const olf_node,
 ) -> *mut olf_node {
     // SAFETY: contract.
-    unsafe {
-        let Some(at) = place(node) else { return ptr::null_mut() };
-        let next = writing(member, |w| w.glance(at).map(out)).and_then(Result::ok);
-        next.unwrap_or(ptr::null_mut())
-    }
+    unsafe { step(member, node, |w, at| w.glance(at)) }
 }
 
 /// The number of the member's seat, for olf_report_failed.

@@ -34,11 +34,10 @@ impl<'w, 'm, 's, T: Send + Sync, const LINKS: usize, const K: usize>
         T: 'e,
     {
         let head = self.head(list)?;
-        let node = self.hold(entry.into(), list.kind);
-        // SAFETY: the list holds a count until nobody can see the entry; heads live with the shelf.
-        unsafe { self.write.link_after(head, node) }?;
-        self.now_on_list();
-        Ok(())
+        self.put(list.kind, entry.into(), |write, node| {
+            // SAFETY: the contract of `put`; heads live with the shelf.
+            unsafe { write.link_after(head, node) }
+        })
     }
 
     /// Puts an entry at the back of a list.
@@ -55,11 +54,10 @@ impl<'w, 'm, 's, T: Send + Sync, const LINKS: usize, const K: usize>
         T: 'e,
     {
         let head = self.head(list)?;
-        let node = self.hold(entry.into(), list.kind);
-        // SAFETY: as in `push_front`.
-        unsafe { self.write.link_before(head, node) }?;
-        self.now_on_list();
-        Ok(())
+        self.put(list.kind, entry.into(), |write, node| {
+            // SAFETY: as in `push_front`.
+            unsafe { write.link_before(head, node) }
+        })
     }
 
     /// Puts an entry before another one, which is on a list of that kind.
@@ -81,11 +79,10 @@ impl<'w, 'm, 's, T: Send + Sync, const LINKS: usize, const K: usize>
         if !self.write.is_linked(at)? {
             return Err(Error::NotLinked);
         }
-        let node = self.hold(entry.into(), kind);
-        // SAFETY: as in `push_front`.
-        unsafe { self.write.link_before(at, node) }?;
-        self.now_on_list();
-        Ok(())
+        self.put(kind, entry.into(), |write, node| {
+            // SAFETY: as in `push_front`; `at` is held, too.
+            unsafe { write.link_before(at, node) }
+        })
     }
 
     /// Takes an entry off the list of that kind that it is on.
@@ -206,11 +203,21 @@ impl<'w, 'm, 's, T: Send + Sync, const LINKS: usize, const K: usize>
         unsafe { Place::new(NonNull::new_unchecked(item.place(kind).as_ptr())) }
     }
 
-    /// The last entry held is on one list more: if the section commits, the count is that list's.
-    fn now_on_list(&mut self) {
+    /// Has `link` put an entry on a list of that kind. The list holds a count of the entry from then on,
+    /// until nobody can see it there.
+    fn put(
+        &mut self,
+        kind: usize,
+        entry: Item<'_, T, LINKS, K>,
+        link: impl FnOnce(&mut Write<'m, 's>, Place<'m, K>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let node = self.hold(entry, kind);
+        link(self.write, node)?;
+        // If the section commits, the count of the last entry held is that list's.
         if let Some((_, for_list)) = self.held.last_mut() {
             *for_list = true;
         }
+        Ok(())
     }
 
     fn check(&self, kind: usize) -> Result<(), Error> {

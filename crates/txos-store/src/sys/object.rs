@@ -9,7 +9,7 @@ use rustix::{
     io::Errno,
 };
 use txos_core::{Attrs, FileKind, Stamp};
-use txos_host::{Tree, XattrSet, attrs_of};
+use txos_host::{Tree, XattrSet, attrs_of, sized};
 
 use super::disk::{Disk, disk};
 use crate::{Result, StoreError};
@@ -137,19 +137,4 @@ fn read_xattrs_followed(magic: &Path) -> Result<XattrSet, Errno> {
         }
     }
     Ok(set)
-}
-
-/// Calls `read` with a buffer that grows until the value fits.
-fn sized(mut read: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {
-    let mut buffer = vec![0; 256];
-    loop {
-        match read(&mut buffer) {
-            Ok(length) => {
-                buffer.truncate(length);
-                return Ok(buffer);
-            }
-            Err(Errno::RANGE) if buffer.len() < 1 << 20 => buffer.resize(buffer.len() * 8, 0),
-            Err(errno) => return Err(errno),
-        }
-    }
 }

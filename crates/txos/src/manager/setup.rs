@@ -96,10 +96,6 @@ impl Transaction {
 
     /// What is captured, and how.
     pub(super) fn capture(&self) -> CaptureSpec {
-        let map = |id: Option<u32>| match id {
-            Some(id) => IdMap::parse(&format!("{id} {id} 1")).unwrap_or_else(IdMap::identity),
-            None => IdMap::identity(),
-        };
         let (uid, gid) = match self.credentials {
             Credentials::Privileged => (None, None),
             Credentials::User { uid, gid } => (Some(uid), Some(gid)),
@@ -113,8 +109,8 @@ impl Transaction {
                 .cloned()
                 .collect(),
             prefetch: self.prefetch,
-            uids: map(uid),
-            gids: map(gid),
+            uids: IdMap::only(uid),
+            gids: IdMap::only(gid),
             mark_origins: self.credentials != Credentials::Privileged,
             ..CaptureSpec::default()
         }

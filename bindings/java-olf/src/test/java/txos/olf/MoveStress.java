@@ -11,15 +11,38 @@ import org.openjdk.jcstress.infra.results.II_Result;
 
 /** jcstress: see {@code check.sh}. */
 public class MoveStress {
+    /** The lists between which entries move. */
+    static class TwoLists {
+        final OlfGroup group;
+        final OptimisticList<Integer> a;
+        final OptimisticList<Integer> b;
+
+        TwoLists() {
+            this(new OlfGroup());
+        }
+
+        TwoLists(OlfGroup group) {
+            this.group = group;
+            a = new OptimisticList<>(group);
+            b = new OptimisticList<>(group);
+        }
+
+        /** How many entries both have, looked at twice by one reader. */
+        void countTwice(II_Result r) {
+            group.read(() -> {
+                r.r1 = a.size() + b.size();
+                r.r2 = a.size() + b.size();
+                return null;
+            });
+        }
+    }
+
     /** A reader sees an item that moves twice on exactly one list, and the same when it looks again. */
     @JCStressTest
     @Outcome(id = "1, 1", expect = Expect.ACCEPTABLE, desc = "on one list")
     @Outcome(expect = Expect.FORBIDDEN, desc = "on none, on both, or a view that changed")
     @State
-    public static class Snapshot {
-        final OlfGroup group = new OlfGroup();
-        final OptimisticList<Integer> a = new OptimisticList<>(group);
-        final OptimisticList<Integer> b = new OptimisticList<>(group);
+    public static class Snapshot extends TwoLists {
         final Entry<Integer> item = a.addLast(1);
 
         @Actor
@@ -30,11 +53,7 @@ public class MoveStress {
 
         @Actor
         public void reader(II_Result r) {
-            group.read(() -> {
-                r.r1 = a.size() + b.size();
-                r.r2 = a.size() + b.size();
-                return null;
-            });
+            countTwice(r);
         }
     }
 
@@ -43,11 +62,12 @@ public class MoveStress {
     @Outcome(id = "1, 1", expect = Expect.ACCEPTABLE, desc = "on one list")
     @Outcome(expect = Expect.FORBIDDEN, desc = "on none, on both, or a view that changed")
     @State
-    public static class QueuedReader {
-        final OlfGroup group = new OlfGroup(0);
-        final OptimisticList<Integer> a = new OptimisticList<>(group);
-        final OptimisticList<Integer> b = new OptimisticList<>(group);
+    public static class QueuedReader extends TwoLists {
         final Entry<Integer> item = a.addLast(1);
+
+        public QueuedReader() {
+            super(new OlfGroup(0));
+        }
 
         @Actor
         public void mover() {
@@ -57,11 +77,7 @@ public class MoveStress {
 
         @Actor
         public void reader(II_Result r) {
-            group.read(() -> {
-                r.r1 = a.size() + b.size();
-                r.r2 = a.size() + b.size();
-                return null;
-            });
+            countTwice(r);
         }
     }
 
@@ -70,10 +86,7 @@ public class MoveStress {
     @Outcome(id = {"0, 1, 1", "1, 1, 1"}, expect = Expect.ACCEPTABLE, desc = "undone once, and all goes on")
     @Outcome(expect = Expect.FORBIDDEN, desc = "half a section, or one undone twice")
     @State
-    public static class Recovery {
-        final OlfGroup group = new OlfGroup();
-        final OptimisticList<Integer> a = new OptimisticList<>(group);
-        final OptimisticList<Integer> b = new OptimisticList<>(group);
+    public static class Recovery extends TwoLists {
         final Entry<Integer> item = a.addLast(1);
 
         public Recovery() {
@@ -110,10 +123,7 @@ public class MoveStress {
     @Outcome(id = "0, 2, 2", expect = Expect.ACCEPTABLE, desc = "both moved")
     @Outcome(expect = Expect.FORBIDDEN, desc = "an update is lost, or a list is torn")
     @State
-    public static class TwoWriters {
-        final OlfGroup group = new OlfGroup();
-        final OptimisticList<Integer> a = new OptimisticList<>(group);
-        final OptimisticList<Integer> b = new OptimisticList<>(group);
+    public static class TwoWriters extends TwoLists {
         final Entry<Integer> one = a.addLast(1);
         final Entry<Integer> two = a.addLast(2);
 
@@ -142,11 +152,7 @@ public class MoveStress {
     @Outcome(id = {"1, 0, 1", "0, 1, 1"}, expect = Expect.ACCEPTABLE, desc = "one of them added")
     @Outcome(expect = Expect.FORBIDDEN, desc = "write skew")
     @State
-    public static class NestedRead {
-        final OlfGroup group = new OlfGroup();
-        final OptimisticList<Integer> a = new OptimisticList<>(group);
-        final OptimisticList<Integer> b = new OptimisticList<>(group);
-
+    public static class NestedRead extends TwoLists {
         private int addIfBothEmpty(OptimisticList<Integer> to) {
             return group.write(() -> {
                 if (!a.isEmpty() || !b.isEmpty()) {
