@@ -241,7 +241,7 @@ const ROW_WITNESSES: &[(&[&str], &str)] = &[
 fn sources() -> String {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut sources = String::new();
-    for dir in ["tests", "../../tests/tests"] {
+    for dir in ["tests", "../../tests/tests", "../../tests/tests/ways_out"] {
         for entry in std::fs::read_dir(root.join(dir)).into_iter().flatten().flatten() {
             sources.push_str(&std::fs::read_to_string(entry.path()).unwrap_or_default());
         }
