@@ -1,9 +1,12 @@
-//! The signal state that txos was started with, for its commands (see [`SignalState`]).
+//! What txos was started with: the signal state, for its commands (see [`SignalState`]), and descriptors.
 //!
-//! It is read before `main`: by then the Rust runtime has ignored `SIGPIPE`, whatever it was.
-#![allow(unsafe_code)] // a function that runs before main has to be named to the linker
+//! The signal state is read before `main`: by then the Rust runtime has ignored `SIGPIPE`, whatever it was.
+#![allow(unsafe_code)] // a function that runs before main has to be named to the linker; descriptors are numbers
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::{
+    os::fd::{FromRawFd, OwnedFd, RawFd},
+    sync::atomic::{AtomicU64, Ordering},
+};
 
 use txos_view::SignalState;
 
@@ -21,6 +24,13 @@ extern "C" fn read() {
     let state = SignalState::current();
     IGNORED.store(state.ignored, Ordering::Relaxed);
     BLOCKED.store(state.blocked, Ordering::Relaxed);
+}
+
+/// A descriptor whose number stands on the command line of a hidden verb. To be named once.
+pub fn descriptor(number: RawFd) -> OwnedFd {
+    // SAFETY: whoever started this process made the descriptor for it alone, and each verb names each of
+    // its own once.
+    unsafe { OwnedFd::from_raw_fd(number) }
 }
 
 /// What the caller of txos ignored and blocked.

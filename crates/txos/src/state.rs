@@ -1,6 +1,6 @@
 //! Where the state directory is.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 use rustix::{
@@ -73,4 +73,17 @@ pub fn open_at(path: &Path) -> Result<StateDir> {
         Credentials::User { .. } => Privilege::User,
     };
     Ok(StateDir::open(path, privilege)?)
+}
+
+/// Where an ordinary user is likely to write; see [`txos_view::plan_layers`].
+pub fn likely_places() -> Vec<PathBuf> {
+    let variable = |name| std::env::var_os(name).map(PathBuf::from);
+    let mut places: Vec<PathBuf> = ["HOME", "TMPDIR", "XDG_RUNTIME_DIR"]
+        .into_iter()
+        .filter_map(variable)
+        .filter(|path| path.is_absolute())
+        .collect();
+    places.extend(std::env::current_dir().ok());
+    places.extend(["/tmp", "/var/tmp"].map(PathBuf::from));
+    places
 }

@@ -9,12 +9,13 @@ use txos_host::Tree;
 use txos_view::{Credentials, Layer, ViewSpec, plan_layers};
 
 use super::{services, transaction::Transaction};
-use crate::inherited;
+use crate::{inherited, state};
 
 impl Transaction {
     /// The view of the next attempt, with fresh layers.
     pub(super) fn view(&mut self) -> Result<ViewSpec> {
-        let wanted = self.wanted();
+        let mut wanted = state::likely_places();
+        wanted.extend(self.options.trees.iter().cloned());
         let tree = Tree::open("/")?;
         let credentials = self.credentials;
         let state = self.state.path().to_owned();
@@ -64,20 +65,6 @@ impl Transaction {
             pass_fds: Vec::new(),
             command: self.options.command.clone(),
         })
-    }
-
-    /// Where an ordinary user is likely to write; see [`plan_layers`].
-    fn wanted(&self) -> Vec<PathBuf> {
-        let variable = |name| std::env::var_os(name).map(PathBuf::from);
-        let mut wanted: Vec<PathBuf> = ["HOME", "TMPDIR", "XDG_RUNTIME_DIR"]
-            .into_iter()
-            .filter_map(variable)
-            .filter(|path| path.is_absolute())
-            .collect();
-        wanted.extend(std::env::current_dir().ok());
-        wanted.extend(["/tmp", "/var/tmp"].map(PathBuf::from));
-        wanted.extend(self.options.trees.iter().cloned());
-        wanted
     }
 
     /// What the system call filter lets through.

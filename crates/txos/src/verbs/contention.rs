@@ -1,14 +1,11 @@
 //! The hidden verb of the contention manager's process.
 
-use std::{
-    os::fd::{OwnedFd, RawFd},
-    path::PathBuf,
-};
+use std::{os::fd::RawFd, path::PathBuf};
 
 use anyhow::Result;
 use txos_domain::{Domains, leave};
 
-use crate::{contention, exit::Exit};
+use crate::{contention, exit::Exit, inherited};
 
 /// Options of the hidden verb.
 #[derive(Debug, clap::Args)]
@@ -25,7 +22,11 @@ pub struct Args {
 pub fn run(args: Args) -> Result<Exit> {
     close_others(&[0, 1, 2, args.listener, args.lock]);
     leave_domain();
-    contention::run(&args.state, inherited(args.listener), inherited(args.lock))?;
+    contention::run(
+        &args.state,
+        inherited::descriptor(args.listener),
+        inherited::descriptor(args.lock),
+    )?;
     Ok(Exit::Success)
 }
 
@@ -53,11 +54,4 @@ fn close_others(ours: &[RawFd]) {
         // directory's own) gives an error.
         unsafe { libc::close(fd) };
     }
-}
-
-#[allow(unsafe_code)] // the descriptors come by number on the command line
-fn inherited(fd: RawFd) -> OwnedFd {
-    use std::os::fd::FromRawFd;
-    // SAFETY: whoever starts the manager made these descriptors for it alone and names each once.
-    unsafe { OwnedFd::from_raw_fd(fd) }
 }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use txos_effects::{Policy, filter::Filter, ipc, streams::ChildPlan};
 use txos_view::{Channel, FromView, ViewSpec};
 
-use crate::exit::Exit;
+use crate::{exit::Exit, inherited};
 
 /// Options of the hidden verb.
 #[derive(Debug, clap::Args)]
@@ -37,10 +37,12 @@ pub struct Enter {
 /// Makes the view and runs the command in it.
 pub fn run(args: Args) -> Result<Exit> {
     let mut text = String::new();
-    File::from(inherited(args.spec)).read_to_string(&mut text).context("read the specification")?;
+    File::from(inherited::descriptor(args.spec))
+        .read_to_string(&mut text)
+        .context("read the specification")?;
     let enter: Enter = serde_json::from_str(&text).context("understand the specification")?;
     // Before anything is opened that could take their numbers.
-    let control = enter.streams.out_of_the_way(inherited(args.control))?;
+    let control = enter.streams.out_of_the_way(inherited::descriptor(args.control))?;
     enter.streams.reserve()?;
     let channel = Channel::from_fd(control);
     let mut prepare = |channel: &Channel| prepare(&enter, channel).map_err(|e| format!("{e:#}"));
@@ -74,11 +76,4 @@ fn left(mounted: Vec<String>) -> Result<Option<OwnedFd>> {
     serde_json::to_writer(&mut file, &left).context("write what is left")?;
     file.rewind().context("write what is left")?;
     Ok(Some(file.into()))
-}
-
-#[allow(unsafe_code)] // the descriptors come by number on the command line
-fn inherited(fd: RawFd) -> OwnedFd {
-    use std::os::fd::FromRawFd;
-    // SAFETY: the manager made these descriptors for this process alone and names each once.
-    unsafe { OwnedFd::from_raw_fd(fd) }
 }

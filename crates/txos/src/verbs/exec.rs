@@ -1,4 +1,4 @@
-use std::{ffi::OsString, os::unix::process::ExitStatusExt, path::PathBuf, process::Command};
+use std::{ffi::OsString, os::unix::process::ExitStatusExt, process::Command};
 
 use anyhow::{Context, Result};
 use txos_session::Session;
@@ -24,7 +24,7 @@ pub fn run(args: Args) -> Result<Exit> {
     if let Credentials::User { uid, gid } = state::credentials() {
         own_user_namespace(uid, gid)?;
     }
-    let session = Session::start(state::open()?, state::credentials(), wanted())?;
+    let session = Session::start(state::open()?, state::credentials(), state::likely_places())?;
     let (program, arguments) = args.command.split_first().context("no program is given")?;
     // Keys of the terminal are the program's affair: its session outlives it.
     for signal in [libc::SIGINT, libc::SIGQUIT] {
@@ -45,17 +45,4 @@ pub fn run(args: Args) -> Result<Exit> {
             Ok(Exit::of_exec(error.raw_os_error().unwrap_or(libc::ENOENT)))
         }
     }
-}
-
-/// Where an ordinary user is likely to write; see [`txos_view::plan_layers`].
-pub fn wanted() -> Vec<PathBuf> {
-    let variable = |name| std::env::var_os(name).map(PathBuf::from);
-    let mut wanted: Vec<PathBuf> = ["HOME", "TMPDIR", "XDG_RUNTIME_DIR"]
-        .into_iter()
-        .filter_map(variable)
-        .filter(|path| path.is_absolute())
-        .collect();
-    wanted.extend(std::env::current_dir().ok());
-    wanted.extend(["/tmp", "/var/tmp"].map(PathBuf::from));
-    wanted
 }

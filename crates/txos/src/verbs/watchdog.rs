@@ -4,15 +4,13 @@ use std::{
     ffi::OsStr,
     path::{Path, PathBuf},
     sync::Arc,
-    thread,
-    time::Duration,
 };
 
 use anyhow::{Context, Result};
 
 use crate::{
     exit::Exit,
-    manager::tell_recovery,
+    manager::lock_and_recover,
     state,
     text::{printable, say},
 };
@@ -44,12 +42,5 @@ pub fn run(args: Args) -> Result<Exit> {
 /// anything else, or dies too.
 fn finish(path: &Path) -> Result<()> {
     let state = state::open_at(path)?;
-    loop {
-        let report = txos_store::recover(&state)?;
-        if report.busy.is_none() {
-            tell_recovery(&report);
-            return Ok(());
-        }
-        thread::sleep(Duration::from_millis(2));
-    }
+    lock_and_recover(&state, "a watchdog", &|| false).map(drop)
 }
