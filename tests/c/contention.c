@@ -67,6 +67,28 @@ static void *writes_explicitly(void *unused) {
     return unused;
 }
 
+// Reads `f`, and has a child inside that does not end by itself: its own end waits for that.
+static void *waits_for_child(void *unused) {
+    int code;
+    do {
+        CHECK_THAT(sys_xbegin(TX_NO_USER_ROLLBACK), >=, 0);
+        attempts++;
+        get("f");
+        if (attempts == 1) {
+            pid_t child = fork();
+            CHECK_THAT(child, >=, 0);
+            if (!child) {
+                pause();
+                _exit(0);
+            }
+        }
+        reached = 1;
+        code = sys_xend();
+    } while (code == -EAGAIN);
+    CHECK_EQ(code, 0);
+    return unused;
+}
+
 static const char *mark(const char *name) {
     static char path[4096];
     snprintf(path, sizeof path, "%s/%s", marks, name);
@@ -77,6 +99,7 @@ int main(int argc, char **argv) {
     CHECK_EQ(argc, 3);
     void *(*work)(void *) = !strcmp(argv[1], "reads-and-writes") ? reads_and_writes
                             : !strcmp(argv[1], "writes")         ? writes
+                            : !strcmp(argv[1], "waits-for-child") ? waits_for_child
                                                                  : writes_explicitly;
     marks = argv[2];
     pthread_t thread;

@@ -60,6 +60,10 @@ fn line_with(scratch: &Scratch, words: &[&str]) -> String {
     }
 }
 
+fn id_of(line: &str) -> String {
+    line.split_whitespace().next().expect("an id").to_owned()
+}
+
 #[test]
 fn a_run_waits_for_a_program_that_is_older() {
     needs_root!();
@@ -80,19 +84,43 @@ fn a_program_loses_at_once_to_one_of_higher_priority() {
     needs_root!();
     let (scratch, gate) = world();
     let program = program(&scratch, &gate, "reads-and-writes");
+    let running = ["running", "contention reads-and-writes"];
+    let first = id_of(&line_with(&scratch, &running));
     Txos::new(&scratch).sh(&["--priority", "1"], "echo run >>f").expect(0);
     // It has lost, and knows it, long before its end.
     gate.wait("doomed");
     let stats = Txos::new(&scratch).call(["stats"]).expect(0).stdout.clone();
     assert!(stats.contains("1 of them to another transaction"), "{stats}");
     // Its next attempt knows why.
-    let line = line_with(&scratch, &["running", "contention reads-and-writes"]);
-    let id = line.split_whitespace().next().expect("an id").to_owned();
-    let why = Txos::new(&scratch).call(["why", &id]).expect(0).stdout.clone();
-    assert!(why.contains("/f: ") && why.contains("echo run >>f"), "{why}");
+    let second = id_of(&line_with(&scratch, &running));
+    assert_ne!(first, second);
+    let told = |id: &str| {
+        let why = Txos::new(&scratch).call(["why", id]).expect(0).stdout.clone();
+        assert!(why.contains("/f: ") && why.contains("echo run >>f"), "{why}");
+    };
+    told(&second);
+    told(&first);
     gate.open("go");
     assert_eq!(program.end(LIMIT).expect(0).stdout, "2\n");
     assert_eq!(content(&scratch), "run\nprogram\n");
+    // And afterwards.
+    told(&second);
+    told(&first);
+}
+
+/// Its thread waits in its end for a child, and nobody asks whether it has lost.
+#[test]
+fn a_program_is_ended_at_once_by_what_an_outsider_changes() {
+    needs_root!();
+    let (scratch, gate) = world();
+    let program = program(&scratch, &gate, "waits-for-child");
+    let id = id_of(&line_with(&scratch, &["running", "contention waits-for-child"]));
+    std::fs::write(scratch.inside().join("f"), "outside\n").expect("write");
+    assert_eq!(program.end(LIMIT).expect(0).stdout, "2\n");
+    let why = Txos::new(&scratch).call(["why", &id]).expect(0).stdout.clone();
+    assert!(why.contains("/f: ") && why.contains("caused by "), "{why}");
+    let stats = Txos::new(&scratch).call(["stats"]).expect(0).stdout.clone();
+    assert!(stats.contains("with others"), "{stats}");
 }
 
 #[test]

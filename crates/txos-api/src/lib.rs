@@ -35,6 +35,7 @@ mod seen;
 mod shadow;
 mod system;
 mod transaction;
+mod turn;
 mod validate;
 mod walk;
 mod write;

@@ -11,11 +11,12 @@ use rustix::{
     process::geteuid,
     rand::{GetRandomFlags, getrandom},
 };
+use txos_contention::Committers;
 use txos_core::Attrs;
 use txos_host::{HostError, Tree, attrs_of};
 use txos_store::{Privilege, StateDir, Store};
 
-use crate::{Error, Result, Transaction};
+use crate::{Error, Result, Transaction, transaction::now, turn::Age};
 
 /// First wait before a transaction is run again, and the longest; doubled with each loss, and
 /// chosen at random below that, so that two that met do not meet again.
@@ -50,6 +51,8 @@ pub struct System {
     store: Store,
     tree: Tree,
     options: Options,
+    /// `None` where the state directory can't be opened for it.
+    committers: Option<Committers>,
 }
 
 impl System {
@@ -64,7 +67,8 @@ impl System {
         };
         let privilege = if geteuid().is_root() { Privilege::Root } else { Privilege::User };
         let store = Store::open(StateDir::open(path, privilege)?)?;
-        Ok(Arc::new(System { store, tree: Tree::open("/")?, options }))
+        let committers = Committers::of(store.state().path()).ok();
+        Ok(Arc::new(System { store, tree: Tree::open("/")?, options, committers }))
     }
 
     /// The one with default options, opened by the first who asks.
@@ -136,12 +140,13 @@ impl System {
         body: &mut dyn FnMut(Transaction) -> Result<T>,
     ) -> Result<T> {
         let mut attempts = 0;
+        let started = now();
         loop {
             // The last attempt, and each after some losses, cannot lose to other transactions.
             let alone = attempts > 0 && attempts >= LOSSES.min(retries);
             let transaction =
                 if alone { Transaction::begin_alone(self) } else { Transaction::begin(self) };
-            let result = body(transaction?);
+            let result = body(transaction?.again(Age { started, losses: attempts }));
             attempts += 1;
             match result {
                 Err(Error::Conflict(last)) if attempts > retries => {
@@ -155,6 +160,11 @@ impl System {
 
     pub(crate) fn store(&self) -> &Store {
         &self.store
+    }
+
+    /// The contention manager, where one may run.
+    pub(crate) fn committers(&self) -> Option<&Committers> {
+        self.committers.as_ref()
     }
 
     pub(crate) fn tree(&self) -> &Tree {

@@ -16,6 +16,7 @@ use crate::{
     log::{Deed, Log},
     seen,
     shadow::{Ix, Shadow},
+    turn::{self, Age, Turn},
     validate,
     walk::Place,
 };
@@ -55,6 +56,7 @@ pub struct Transaction {
     doomed: Option<Conflict>,
     /// While it has one, no other transaction commits.
     lease: Option<Lease>,
+    age: Age,
 }
 
 impl Transaction {
@@ -79,6 +81,7 @@ impl Transaction {
             commits: system.quiet_commits(),
             doomed: None,
             lease: None,
+            age: Age { started: now(), losses: 0 },
         })
     }
 
@@ -116,18 +119,11 @@ impl Transaction {
         if self.log.is_empty() {
             return self.check();
         }
-        let made = match self.lease.take() {
-            None => decide(&self.shadow, &self.log, &self.system, durable, None),
-            Some(lease) => {
-                let (shadow, log) = (self.shadow, self.log.clone());
-                let system = Arc::clone(&self.system);
-                lease.commit(move |alone| decide(&shadow, &log, &system, durable, alone))
-            }
-        };
-        match made {
+        let Transaction { system, shadow, log, lease, age, .. } = self;
+        match in_turn(&system, shadow, &log, durable, lease, &age) {
             Ok(_) => Ok(()),
             Err(StoreError::Operation { index, path, errno }) => {
-                let path = self.log.path(index).map_or(path, Path::to_owned);
+                let path = log.path(index).map_or(path, Path::to_owned);
                 if errno == Errno::LOOP {
                     // The path is free of links: somebody had put one there for a moment.
                     let (facet, detail) = (Facet::Binding, String::new());
@@ -208,9 +204,9 @@ impl Transaction {
         path.ok_or(Errno::NOENT)
     }
 
-    pub(crate) fn now(&self) -> Stamp {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Stamp { sec: since.as_secs() as i64, nsec: since.subsec_nanos() }
+    /// It is one that was run before.
+    pub(crate) fn again(self, age: Age) -> Transaction {
+        Transaction { age, ..self }
     }
 
     /// The bits that the process takes from the mode of what it makes (`umask(2)`).
@@ -227,6 +223,40 @@ impl Transaction {
         self.umask = Some(umask);
         Ok(umask)
     }
+}
+
+pub(crate) fn now() -> Stamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Stamp { sec: since.as_secs() as i64, nsec: since.subsec_nanos() }
+}
+
+/// Commits when it is its turn.
+fn in_turn(
+    system: &Arc<System>,
+    shadow: Shadow,
+    log: &Log,
+    durable: bool,
+    lease: Option<Lease>,
+    age: &Age,
+) -> Result<SmallCommitted, StoreError> {
+    let written = turn::written(system, log);
+    let read = shadow.iter().count() as u64;
+    let announce = || Turn::announce(system, age, read, written.as_ref());
+    let Some(lease) = lease else {
+        let mut turn = announce();
+        turn.wait();
+        let made = decide(&shadow, log, system, durable, None);
+        turn.end(&made);
+        return made;
+    };
+    let (theirs, all) = (Arc::clone(system), log.clone());
+    let made = lease.commit(move |alone| decide(&shadow, &all, &theirs, durable, alone));
+    if made.is_ok() {
+        let mut turn = announce();
+        turn.wait();
+        turn.end(&made);
+    }
+    made
 }
 
 /// Validates and commits; `alone` if nobody else can.

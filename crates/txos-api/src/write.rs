@@ -16,7 +16,7 @@ use crate::{
     log::Deed,
     names::{ends_in_slash, without_slash},
     shadow::{Body, Ix},
-    transaction::Transaction,
+    transaction::{Transaction, now},
     walk::Place,
 };
 
@@ -139,7 +139,7 @@ impl Transaction {
     }
 
     fn edit(&mut self, ix: Ix, edit: impl FnOnce(&mut Edits)) -> Result<(), Errno> {
-        let now = self.now();
+        let now = now();
         let node = self.shadow.node_mut(ix);
         let Body::File(edits) = &mut node.body else { return Err(Errno::ISDIR) };
         edit(edits);
@@ -165,7 +165,7 @@ impl Transaction {
         let dev = self.shadow.node(*dir).dev;
         // A directory hands its set-group-id bit on to directories made in it.
         let handed = matches!(body, Body::Dir(_)).then(|| self.perm_of(*dir) & 0o2000);
-        let now = self.now();
+        let now = now();
         self.note(place, deed)?;
         let ix = self.shadow.fresh(body, dev, perm | handed.unwrap_or(0), owner, now);
         self.shadow.bind(*dir, name, Some(ix));
@@ -223,7 +223,7 @@ impl Transaction {
 
     /// A name was made or removed in `dir`.
     pub(crate) fn touch(&mut self, dir: Ix) {
-        let now = self.now();
+        let now = now();
         let node = self.shadow.node_mut(dir);
         node.touched = Some(now);
         node.meta.mtime = None;

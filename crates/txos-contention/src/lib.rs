@@ -23,7 +23,9 @@
 //! - It believes only processes of its own user (`SO_PEERCRED`, unix(7)).
 //! - It ends by itself when nobody has been connected for a while ([`server::grace`]).
 
+mod committer;
 mod link;
+mod memory;
 mod message;
 mod query;
 mod rank;
@@ -32,8 +34,9 @@ mod socket;
 mod stats;
 pub mod text;
 
+pub use committer::{Commit, Committer, Committers, LONGEST, OWN_LONGEST};
 pub use link::{GONE, Link, Lost, OnWait, PATIENCE, Verdict};
-pub use message::{Ended, Outcome, Row};
+pub use message::{Ended, Ending, Row};
 pub use query::{policy, set_policy, stats, table};
 pub use rank::{standing, standing_of};
 pub use server::run;

@@ -2,12 +2,7 @@
 
 use std::{
     fmt,
-    fs::File,
-    io::Write,
-    os::{
-        fd::{AsFd, OwnedFd},
-        unix::fs::FileExt,
-    },
+    os::fd::{AsFd, OwnedFd},
     path::Path,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread,
@@ -15,7 +10,6 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
-use rustix::fs::{MemfdFlags, memfd_create};
 use txos_capture::{HoldAnswer, Holds, OnTouch};
 use txos_core::{
     Conflict, Facet, Seen, Stamp, TxId,
@@ -27,6 +21,7 @@ use crate::text::shortened;
 
 use super::{
     Ended,
+    memory::{memory_file, read_all},
     message::{Met, Rival, ToManager, ToTransaction, Word},
     socket::Place,
 };
@@ -161,8 +156,12 @@ impl Link {
     /// If the manager cannot be started.
     pub fn join(state: &Path, standing: Standing, command: &str, tell: Tell) -> Result<Link> {
         let command = shortened(command);
-        let first =
-            ToManager::Begin { standing: standing.clone(), attempt: 0, command: command.clone() };
+        let first = ToManager::Begin {
+            standing: standing.clone(),
+            attempt: 0,
+            process: std::process::id(),
+            command: command.clone(),
+        };
         let mut link = Link::new(state, Some(first), tell)?;
         (link.standing, link.command) = (standing, command);
         Ok(link)
@@ -233,10 +232,10 @@ impl Link {
     }
 
     /// A transaction begins, at once and without a word of the manager, which hears of it when it reads
-    /// for the first time or is ready: one that does nothing costs nothing.
+    /// for the first time or is ready: one that does nothing costs nothing. `process` is whose it is.
     /// Gives the number by which its verdicts are told; `None` if the manager has ended, and nobody
     /// decides for it but its validation.
-    pub fn enter(&mut self, standing: Standing, command: &str) -> Option<u32> {
+    pub fn enter(&mut self, standing: Standing, process: u32, command: &str) -> Option<u32> {
         let mut state = self.shared.lock();
         if state.gone {
             return None;
@@ -245,7 +244,7 @@ impl Link {
         (state.open, state.started, state.lost) = (false, false, None);
         let (attempt, command) = (state.attempt, command.to_owned());
         self.standing = standing.clone();
-        state.entering = Some(ToManager::Begin { standing, attempt, command });
+        state.entering = Some(ToManager::Begin { standing, attempt, process, command });
         drop(state);
         self.holds.begin();
         Some(attempt)
@@ -317,6 +316,7 @@ impl Link {
         let message = ToManager::Begin {
             standing: self.standing.clone(),
             attempt,
+            process: std::process::id(),
             command: self.command.clone(),
         };
         let mut state = self.shared.lock();
@@ -368,12 +368,9 @@ impl Link {
     /// If there is no memory for it.
     pub fn ready(&self, written: &Written, read: u64) -> Result<()> {
         self.shared.enter();
-        let fd = memfd_create("txos-written", MemfdFlags::CLOEXEC)
-            .context("cannot make a memory file")?;
-        let mut file = File::from(fd);
-        file.write_all(&written.encode()).context("cannot fill a memory file")?;
+        let file = memory_file(&written.encode())?;
         let message = ToManager::Ready { read, written: written.len() as u64 };
-        self.shared.send(&message, Some(&file.into()));
+        self.shared.send(&message, Some(&file));
         Ok(())
     }
 
@@ -482,7 +479,7 @@ impl Listener {
                 self.shared.send(&ToManager::Count { read: self.holds.size() }, None);
             }
             ToTransaction::Attempt(attempt, word) => self.word(attempt, word),
-            ToTransaction::Table(_) | ToTransaction::Stats(_) | ToTransaction::Policy(_) => {}
+            ToTransaction::Table | ToTransaction::Stats(_) | ToTransaction::Policy(_) => {}
         }
     }
 
@@ -527,12 +524,4 @@ impl Listener {
             }
         }
     }
-}
-
-fn read_all(fd: OwnedFd) -> Option<Vec<u8>> {
-    let file = File::from(fd);
-    let mut bytes = vec![0; usize::try_from(file.metadata().ok()?.len()).ok()?];
-    // Others read from the same open file: no position is shared this way.
-    file.read_exact_at(&mut bytes, 0).ok()?;
-    Some(bytes)
 }

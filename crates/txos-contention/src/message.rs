@@ -17,6 +17,8 @@ pub enum ToManager {
         standing: Standing,
         /// Which attempt.
         attempt: u32,
+        /// Whose it is, for people, and for those who wait for it.
+        process: u32,
         /// What it runs, for people.
         command: String,
     },
@@ -89,11 +91,13 @@ pub struct Met {
 
 /// Which way an attempt ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Outcome {
+pub enum Ending {
     /// Its delta was applied.
     Committed,
-    /// It was kept for a decision, or was to change nothing.
+    /// It was kept for a decision.
     Kept,
+    /// It was to change nothing.
+    DryRun,
     /// Otherwise.
     #[default]
     Aborted,
@@ -103,7 +107,7 @@ pub enum Outcome {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ended {
     /// Which way.
-    pub outcome: Outcome,
+    pub ending: Ending,
     /// The facets that others than transactions changed, one for each conflict that was found.
     pub outside: Vec<Facet>,
     /// How long it waited prepared, in microseconds.
@@ -134,8 +138,9 @@ pub enum ToTransaction {
     Count,
     /// About the attempt of this number:
     Attempt(u32, Word),
-    /// Answers [`ToManager::Table`].
-    Table(Vec<Row>),
+    /// Answers [`ToManager::Table`]: the rows come in a memory file, since there can be more of them
+    /// than a packet holds.
+    Table,
     /// Answers [`ToManager::Stats`].
     Stats(Box<Stats>),
     /// Answers [`ToManager::Policy`]: the one in force.
@@ -162,7 +167,7 @@ pub enum Word {
 pub struct Rival {
     /// Its id.
     pub id: TxId,
-    /// Process id of its `txos`.
+    /// Process id of its `txos`, or of the program that began it.
     pub pid: u32,
     /// What it runs.
     pub command: String,
@@ -182,6 +187,8 @@ pub struct Row {
     pub standing: Standing,
     /// How far it is, in a word.
     pub state: String,
+    /// Whose it is.
+    pub process: u32,
     /// What it runs.
     pub command: String,
     /// For whom it waits.

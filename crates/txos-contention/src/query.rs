@@ -1,6 +1,7 @@
 //! What people ask the contention manager, and what they are told where none runs.
 
 use std::{
+    os::fd::OwnedFd,
     path::Path,
     thread,
     time::{Duration, Instant},
@@ -13,11 +14,15 @@ use txos_view::Channel;
 
 use super::{
     Row, Stats,
+    memory::read_all,
     message::{ToManager, ToTransaction},
     server::{POLICY, read_policy},
     socket::Place,
     stats::FILE,
 };
+
+/// A message, with a descriptor where one belongs to it.
+type Answer = (ToTransaction, Option<OwnedFd>);
 
 /// How long an answer is waited for.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -28,8 +33,12 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// If a manager is there and does not answer.
 pub fn table(state: &Path) -> Result<Vec<Row>> {
     match ask(state, &ToManager::Table)? {
-        Some(ToTransaction::Table(rows)) => Ok(rows),
-        Some(other) => Err(unexpected(&other)),
+        Some((ToTransaction::Table, Some(rows))) => {
+            let rows = read_all(rows).context("the contention manager's table cannot be read")?;
+            serde_json::from_slice(&rows)
+                .context("the contention manager's table is not understood")
+        }
+        Some((other, _)) => Err(unexpected(&other)),
         None => Ok(Vec::new()),
     }
 }
@@ -40,8 +49,8 @@ pub fn table(state: &Path) -> Result<Vec<Row>> {
 /// If a manager is there and does not answer.
 pub fn stats(state: &Path) -> Result<Stats> {
     match ask(state, &ToManager::Stats)? {
-        Some(ToTransaction::Stats(stats)) => Ok(*stats),
-        Some(other) => Err(unexpected(&other)),
+        Some((ToTransaction::Stats(stats), _)) => Ok(*stats),
+        Some((other, _)) => Err(unexpected(&other)),
         None => Ok(Stats::load(&state.join(FILE))),
     }
 }
@@ -52,8 +61,8 @@ pub fn stats(state: &Path) -> Result<Stats> {
 /// If a manager is there and does not answer.
 pub fn policy(state: &Path) -> Result<Policy> {
     match ask(state, &ToManager::Policy(None))? {
-        Some(ToTransaction::Policy(policy)) => Ok(policy),
-        Some(other) => Err(unexpected(&other)),
+        Some((ToTransaction::Policy(policy), _)) => Ok(policy),
+        Some((other, _)) => Err(unexpected(&other)),
         None => Ok(read_policy(&state.join(POLICY))),
     }
 }
@@ -72,7 +81,7 @@ pub fn set_policy(state: &Path, policy: Policy) -> Result<()> {
 }
 
 /// Asks the manager; `None` if none runs.
-fn ask(state: &Path, question: &ToManager) -> Result<Option<ToTransaction>> {
+fn ask(state: &Path, question: &ToManager) -> Result<Option<Answer>> {
     let place = Place::of(state)?;
     let began = Instant::now();
     loop {
@@ -90,7 +99,7 @@ fn ask(state: &Path, question: &ToManager) -> Result<Option<ToTransaction>> {
     }
 }
 
-fn answer(channel: &Channel, state: &Path) -> Result<Option<ToTransaction>> {
+fn answer(channel: &Channel, state: &Path) -> Result<Option<Answer>> {
     let wait = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
     let count = poll(&mut [PollFd::new(channel, PollFlags::IN)], Some(&wait))?;
     if count == 0 {
@@ -100,8 +109,7 @@ fn answer(channel: &Channel, state: &Path) -> Result<Option<ToTransaction>> {
             state.join("manager").display()
         );
     }
-    let received = channel.receive().map_err(|error| anyhow!("{error}"))?;
-    Ok(received.map(|(answer, _)| answer))
+    channel.receive().map_err(|error| anyhow!("{error}"))
 }
 
 fn unexpected(answer: &ToTransaction) -> anyhow::Error {

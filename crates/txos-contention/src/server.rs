@@ -22,6 +22,7 @@ use txos_view::Channel;
 
 use super::{
     Stats,
+    memory::memory_file,
     message::{Met, Rival, Row, ToManager, ToTransaction, Word},
     socket::{GRACE, Place, is_ours},
     stats,
@@ -172,13 +173,10 @@ impl Server {
         if !is_ours(fd.as_fd()) {
             return;
         }
-        let pid = rustix::net::sockopt::socket_peercred(&fd)
-            .map(|peer| peer.pid.as_raw_nonzero().get().unsigned_abs())
-            .unwrap_or_default();
         let client = Client {
             channel: Channel::from_fd(fd),
             id: None,
-            pid,
+            pid: 0,
             attempt: 0,
             command: String::new(),
             read: 0,
@@ -225,11 +223,12 @@ impl Server {
     fn handle(&mut self, number: u64, message: ToManager, fd: Option<OwnedFd>) {
         let Some(client) = self.clients.get_mut(&number) else { return };
         match (message, client.id) {
-            (ToManager::Begin { standing, attempt, command }, known) => {
+            (ToManager::Begin { standing, attempt, process, command }, known) => {
                 let id = standing.id;
                 if known.is_none_or(|known| known == id) {
                     client.id = Some(id);
                     client.attempt = attempt;
+                    client.pid = process;
                     client.command = command;
                     (client.read, client.written) = (0, None);
                     self.ids.insert(id, number);
@@ -436,8 +435,10 @@ impl Server {
             .partition(|table| table.missing.is_empty() || table.since.elapsed() >= COUNT);
         self.tables = waiting;
         for table in done {
-            let rows = self.rows();
-            self.send(table.client, &ToTransaction::Table(rows), None);
+            // Without it the client is told of nobody, and says so.
+            let file =
+                serde_json::to_vec(&self.rows()).ok().and_then(|rows| memory_file(&rows).ok());
+            self.send(table.client, &ToTransaction::Table, file);
         }
     }
 
@@ -448,6 +449,7 @@ impl Server {
             Row {
                 standing: overview.standing,
                 state: state_of(overview.phase).to_owned(),
+                process: client.map_or(0, |client| client.pid),
                 command: client.map_or_else(String::new, |client| client.command.clone()),
                 waits_for: overview.waits_for,
                 attempt: client.map_or(0, |client| client.attempt),

@@ -14,7 +14,7 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::{
-    fs::{CWD, FlockOperation, Mode, OFlags, flock, openat},
+    fs::{Access, AtFlags, CWD, FlockOperation, Mode, OFlags, accessat, flock, openat},
     io::{Errno, FdFlags, fcntl_setfd},
     net::{
         AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
@@ -62,6 +62,11 @@ impl Place {
 
     fn shown(&self) -> String {
         self.state.join(SOCKET).display().to_string()
+    }
+
+    /// Whether a manager may run: where there is no socket, none does.
+    pub fn has_socket(&self) -> bool {
+        accessat(&self.dir, SOCKET, Access::EXISTS, AtFlags::empty()).is_ok()
     }
 
     /// Connects to the manager, if one runs.

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use txos_core::Facet;
 
-use super::message::{Ended, Outcome};
+use super::message::{Ended, Ending};
 
 /// Name of the file in the state directory.
 pub const FILE: &str = "stats";
@@ -23,8 +23,10 @@ pub struct Stats {
     pub attempts: u64,
     /// Transactions that committed.
     pub committed: u64,
-    /// Attempts that were kept for a decision, or were to change nothing.
+    /// Attempts that were kept for a decision.
     pub kept: u64,
+    /// Attempts that were to change nothing.
+    pub dry_runs: u64,
     /// Attempts that ended otherwise, those that lost included.
     pub aborted: u64,
     /// Attempts that lost to another transaction.
@@ -76,10 +78,11 @@ impl Stats {
 
     /// An attempt has ended.
     pub fn ended(&mut self, ended: &Ended) {
-        match ended.outcome {
-            Outcome::Committed => self.committed += 1,
-            Outcome::Kept => self.kept += 1,
-            Outcome::Aborted => self.aborted += 1,
+        match ended.ending {
+            Ending::Committed => self.committed += 1,
+            Ending::Kept => self.kept += 1,
+            Ending::DryRun => self.dry_runs += 1,
+            Ending::Aborted => self.aborted += 1,
         }
         for facet in &ended.outside {
             *self.outside.entry(facet.to_string()).or_default() += 1;
@@ -106,8 +109,8 @@ mod tests {
         let mut stats = Stats::load(&path);
         stats.began();
         stats.lost(Some(Facet::Listing));
-        let (outcome, paused_us) = (Outcome::Committed, Some(900));
-        stats.ended(&Ended { outcome, waited_us: 7, paused_us, ..Ended::default() });
+        let (ending, paused_us) = (Ending::Committed, Some(900));
+        stats.ended(&Ended { ending, waited_us: 7, paused_us, ..Ended::default() });
         stats.ended(&Ended { outside: vec![Facet::Content, Facet::Content], ..Ended::default() });
         stats.save(&path).unwrap();
         let again = Stats::load(&path);

@@ -24,6 +24,14 @@ pub fn shortened(command: &str) -> String {
     }
 }
 
+/// What a process runs, as far as messages name it.
+pub fn command_of(process: u32) -> String {
+    let bytes = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+    let words = bytes.split(|byte| *byte == 0).filter(|word| !word.is_empty());
+    let words: Vec<_> = words.map(String::from_utf8_lossy).collect();
+    shortened(&words.join(" "))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

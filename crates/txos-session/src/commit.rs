@@ -4,7 +4,8 @@ use txos_capture::{Captured, ValidateOptions, WHITEOUT_STAND_IN, validate};
 use txos_contention::Lost;
 use txos_core::{Conflict, Stamp, TxId};
 use txos_store::{
-    self as store, Delta, ExtractOptions, LogEntry, NoDomain, Phase, Prepared, StoreError, TxDir,
+    self as store, Delta, ExtractOptions, LogEntry, Loss, NoDomain, Phase, Prepared, StoreError,
+    TxDir,
 };
 
 use crate::{
@@ -20,13 +21,36 @@ const CONFLICTS: usize = 8;
 #[derive(Debug)]
 pub(crate) enum Outcome {
     /// All of it is visible.
-    Committed,
+    Committed(Done),
     /// None of it is: what was read had changed.
     Conflict(Vec<Conflict>),
     /// None of it is: another transaction comes first.
     Lost(Lost),
     /// None of it is: nobody waits for it any more.
     Cancelled,
+}
+
+/// What there is to say of a commit.
+#[derive(Debug, Default)]
+pub(crate) struct Done {
+    /// How many objects it changed.
+    pub(crate) changes: u64,
+    /// What it displaced or could not finish.
+    pub(crate) notes: Vec<String>,
+}
+
+/// How a transaction ended, for the log.
+pub(crate) struct Ended<'a> {
+    pub(crate) id: TxId,
+    pub(crate) outcome: store::Outcome,
+    /// What its program runs.
+    pub(crate) command: &'a str,
+    /// When its first attempt began, and how many lost.
+    pub(crate) started: Stamp,
+    pub(crate) times: u32,
+    /// The last loss.
+    pub(crate) loss: Option<Loss>,
+    pub(crate) done: Done,
 }
 
 /// What a commit that waits for others asks.
@@ -89,7 +113,7 @@ impl Host {
         let _locked = self.lock()?;
         let conflicts = self.validate(captured)?;
         Ok(match conflicts.is_empty() {
-            true => Outcome::Committed,
+            true => Outcome::Committed(Done::default()),
             false => Outcome::Conflict(conflicts),
         })
     }
@@ -150,11 +174,10 @@ impl Host {
         drop(locked);
         match (result, failed) {
             (Ok(committed), _) => {
-                let mut lines: Vec<String> =
+                let mut notes: Vec<String> =
                     committed.kept.iter().map(ToString::to_string).collect();
-                lines.extend(committed.unfinished.map(|why| format!("not cleaned up: {why}")));
-                self.note(prepared.tx(), committed.operations, &lines);
-                Ok(Outcome::Committed)
+                notes.extend(committed.unfinished.map(|why| format!("not cleaned up: {why}")));
+                Ok(Outcome::Committed(Done { changes: committed.operations, notes }))
             }
             (Err(StoreError::Conflict(_)), Some(error)) => {
                 give_up(prepared);
@@ -167,8 +190,7 @@ impl Host {
             // It is committed, and recovery finishes it.
             (Err(StoreError::Unfinished { cause }), _) => {
                 let line = format!("not wholly applied yet: {cause} (`txos recover` does it)");
-                self.note(prepared.tx(), 0, &[line]);
-                Ok(Outcome::Committed)
+                Ok(Outcome::Committed(Done { changes: 0, notes: vec![line] }))
             }
             // Recovery needs what is staged, where there may be a commit record.
             (Err(error @ StoreError::Undecided { .. }), _) => Err(error.into()),
@@ -179,24 +201,23 @@ impl Host {
         }
     }
 
-    /// Says in the log what else there is to say of a commit; of most there is nothing. A session has no
-    /// terminal, and its program hears a number.
-    fn note(&self, tx: &TxDir, changes: u64, lines: &[String]) {
-        if lines.is_empty() {
+    /// Says in the log how a transaction ended of which there is more to say: a session has no terminal,
+    /// and its program hears a number. Of most there is nothing.
+    pub(crate) fn note(&self, ended: Ended<'_>) {
+        if ended.done.notes.is_empty() && ended.loss.is_none() {
             return;
         }
-        let meta = &tx.meta;
         let entry = LogEntry {
-            id: meta.id,
-            outcome: store::Outcome::Committed,
-            command: meta.command.clone(),
-            started_ms: milliseconds(meta.started),
-            ended_ms: milliseconds(now()),
+            id: ended.id,
+            outcome: ended.outcome,
+            command: ended.command.to_owned(),
+            started_ms: LogEntry::milliseconds(ended.started),
+            ended_ms: LogEntry::milliseconds(now()),
             status: None,
-            retries: meta.retries,
-            changes,
-            note: lines.join("; "),
-            loss: None,
+            retries: ended.times,
+            changes: ended.done.changes,
+            note: ended.done.notes.join("; "),
+            loss: ended.loss,
         };
         if let Err(error) = self.state.log(&entry) {
             tracing::error!(%error, note = entry.note, "cannot be logged");
@@ -220,9 +241,4 @@ fn give_up(prepared: Prepared<'_>) {
     if let Err(error) = prepared.abort() {
         tracing::error!(%error, "cannot remove what was staged");
     }
-}
-
-/// Since 1970.
-fn milliseconds(time: Stamp) -> u64 {
-    u64::try_from(time.sec).unwrap_or(0) * 1000 + u64::from(time.nsec) / 1_000_000
 }

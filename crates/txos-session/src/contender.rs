@@ -5,8 +5,8 @@
 //! - Nothing that a transaction reads waits for the manager, and nothing depends on it for safety: what
 //!   it decides ends a lost transaction sooner, or lets one that ranks higher come first. Where there is
 //!   no manager, validation decides alone.
-//! - A transaction that is ready waits for others no longer than [`PATIENCE`], and for one of its own
-//!   process no longer than [`OWN_PATIENCE`]: those may need something else of it, such as a lock in
+//! - A transaction that is ready waits for others no longer than [`LONGEST`], and for one of its own
+//!   process no longer than [`OWN_LONGEST`]: those may need something else of it, such as a lock in
 //!   memory, and never end.
 
 use std::{
@@ -16,7 +16,7 @@ use std::{
 };
 
 use txos_capture::Holds;
-use txos_contention::{Ended, Link, Lost, Outcome, Verdict};
+use txos_contention::{Ended, Ending, LONGEST, Link, Lost, OWN_LONGEST, Verdict};
 use txos_core::{
     Facet, TxId,
     contention::{Standing, Written},
@@ -24,10 +24,6 @@ use txos_core::{
 
 use crate::control::{Control, GivenUp};
 
-/// How long one that is ready waits for transactions of other processes.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// And for those of its own process.
-const OWN_PATIENCE: Duration = Duration::from_millis(20);
 /// How often it is looked whether somebody still wants the answer.
 const TICK: Duration = Duration::from_millis(20);
 
@@ -111,10 +107,11 @@ impl Contender {
 
     /// A transaction begins.
     pub(crate) fn begin(&mut self, standing: Standing, command: &str, control: &Arc<Control>) {
+        let process = control.process().unsigned_abs();
         let Some(link) = &mut self.link else { return };
         *self.heard.lock() = State::default();
         // What is decided before the number is known here is not heard: nothing was read yet.
-        if let Some(attempt) = link.enter(standing, command) {
+        if let Some(attempt) = link.enter(standing, process, command) {
             let mut state = self.heard.lock();
             (state.attempt, state.control) = (attempt, Arc::downgrade(control));
         }
@@ -180,8 +177,8 @@ impl Contender {
                 return Turn::Cancelled;
             }
             let patience = match &waits {
-                Some(winner) if own(winner.id) => OWN_PATIENCE,
-                _ => PATIENCE,
+                Some(winner) if own(winner.id) => OWN_LONGEST,
+                _ => LONGEST,
             };
             if waits.is_some() && waited > patience && !impatient {
                 impatient = true;
@@ -195,9 +192,9 @@ impl Contender {
     }
 
     /// It is over, and has lost because of these, which others than transactions changed.
-    pub(crate) fn end(&self, outcome: Outcome, outside: Vec<Facet>) {
+    pub(crate) fn end(&self, ending: Ending, outside: Vec<Facet>) {
         if let Some(link) = &self.link {
-            link.leave(self.ended(outcome, outside));
+            link.leave(self.ended(ending, outside));
         }
     }
 
@@ -206,13 +203,13 @@ impl Contender {
     pub(crate) fn end_lost(&self, wanted: impl Fn() -> bool) {
         let began = Instant::now();
         if let Some(link) = &self.link {
-            let ended = self.ended(Outcome::Aborted, Vec::new());
-            link.leave_and_rest(ended, || began.elapsed() > PATIENCE || !wanted());
+            let ended = self.ended(Ending::Aborted, Vec::new());
+            link.leave_and_rest(ended, || began.elapsed() > LONGEST || !wanted());
         }
     }
 
-    fn ended(&self, outcome: Outcome, outside: Vec<Facet>) -> Ended {
+    fn ended(&self, ending: Ending, outside: Vec<Facet>) -> Ended {
         let waited_us = u64::try_from(self.heard.lock().waited.as_micros()).unwrap_or(u64::MAX);
-        Ended { outcome, outside, waited_us, paused_us: None }
+        Ended { ending, outside, waited_us, paused_us: None }
     }
 }

@@ -3,15 +3,21 @@
 use std::{
     collections::HashMap,
     os::fd::OwnedFd,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rustix::{
     fs::{fstat, readlink},
     process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
 };
+
+use txos_capture::Judge;
+use txos_store::Loss;
 
 use crate::{
     Result, SessionError,
@@ -55,6 +61,15 @@ pub(crate) struct Control {
     pipes: Mutex<Vec<Pipes>>,
     /// Who joined.
     joined: Mutex<Joined>,
+    /// Holds changes by outsiders against what it has read.
+    pub(crate) judge: Judge,
+    began: Instant,
+    /// Whether outsiders are listened to.
+    heard: AtomicBool,
+    /// Its end is under way: what it has read is nobody's affair any more.
+    over: AtomicBool,
+    /// What an outsider has done to it.
+    loss: Mutex<Option<Loss>>,
 }
 
 /// How a transaction was given up before its end.
@@ -114,6 +129,11 @@ impl Controls {
             deferred: Mutex::default(),
             pipes: Mutex::default(),
             joined: Mutex::default(),
+            judge: view.base.capture.judge(),
+            began: Instant::now(),
+            heard: AtomicBool::new(false),
+            over: AtomicBool::new(false),
+            loss: Mutex::default(),
         });
         self.all().insert(control.id, Arc::clone(&control));
         Ok(control)
@@ -121,7 +141,19 @@ impl Controls {
 
     /// It has ended.
     pub(crate) fn end(&self, id: u64) {
-        self.all().remove(&id);
+        if let Some(control) = self.all().remove(&id) {
+            control.over.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// All that run.
+    pub(crate) fn running(&self) -> Vec<Arc<Control>> {
+        self.all().values().cloned().collect()
+    }
+
+    /// Whether none runs.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.all().is_empty()
     }
 
     pub(crate) fn get(&self, id: u64) -> Option<Arc<Control>> {
@@ -143,6 +175,34 @@ impl Control {
     /// The process that began it.
     pub(crate) fn process(&self) -> i32 {
         self.process
+    }
+
+    /// Whether it began so long ago.
+    pub(crate) fn lasts(&self, so_long: Duration) -> bool {
+        self.began.elapsed() >= so_long
+    }
+
+    /// Whether nobody has asked that before.
+    pub(crate) fn is_first_heard(&self) -> bool {
+        !self.heard.swap(true, Ordering::SeqCst)
+    }
+
+    /// Whether its end is under way.
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.load(Ordering::SeqCst)
+    }
+
+    /// An outsider has changed what it has read.
+    pub(crate) fn lose(&self, loss: Loss) {
+        if !self.is_over() {
+            self.loss.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(loss);
+            self.give_up(GivenUp::Retry);
+        }
+    }
+
+    /// What an outsider has done to it.
+    pub(crate) fn loss(&self) -> Option<Loss> {
+        self.loss.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// A connection joins; `false` if it is too late.

@@ -29,6 +29,7 @@ mod control;
 mod error;
 mod guard;
 mod order;
+mod outsiders;
 mod pipes;
 mod pool;
 mod process;

@@ -33,6 +33,8 @@ struct Inner {
     target: usize,
     /// How many are in use.
     taken: usize,
+    /// How many wait for one.
+    waiting: usize,
     /// Why none could be made, as long as nobody was told.
     failed: Option<SessionError>,
     closed: bool,
@@ -66,18 +68,25 @@ impl Pool {
             let most = ((inner.taken + 1) * EACH).min(MOST);
             inner.target = (inner.target * 2).min(most).max(inner.target);
         }
-        loop {
+        if inner.waiting == 0 {
+            // What failed when nobody wanted a view says nothing of now.
+            inner.failed = None;
+        }
+        inner.waiting += 1;
+        let taken = loop {
             if let Some(view) = inner.ready.pop_front() {
                 inner.taken += 1;
-                self.changed.notify_all();
-                return Ok(view);
+                break Ok(view);
             }
             if let Some(error) = inner.failed.take() {
-                return Err(error);
+                break Err(error);
             }
             self.changed.notify_all();
             inner = self.changed.wait(inner).unwrap_or_else(PoisonError::into_inner);
-        }
+        };
+        inner.waiting -= 1;
+        self.changed.notify_all();
+        taken
     }
 
     /// Takes back a view that was used.

@@ -1,5 +1,7 @@
 //! The connections of a session.
 
+mod ending;
+
 use std::{
     os::fd::{AsFd, OwnedFd},
     path::PathBuf,
@@ -13,31 +15,33 @@ use std::{
 
 use rustix::{
     event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll},
-    fs::Access,
     io::Errno,
     net::{
         AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen,
         socket_with,
     },
 };
-use txos_contention::{Outcome as Contention, standing_of, text::shortened};
-use txos_core::{Stamp, TxId};
+use txos_contention::{standing_of, text::command_of};
+use txos_core::Stamp;
 use txos_protocol::{Op, Reply, Request, Socket, VERSION};
-use txos_store::{Loss, StateDir};
+use txos_store::{Outcome as Logged, StateDir};
 use txos_view::Credentials;
 
 use crate::{
     Result, SessionError,
-    commit::{Asked, Outcome, Reach},
+    commit::Done,
     control::{Control, Controls, GivenUp},
     guard,
     order::{Orders, Place},
+    outsiders::Outsiders,
     pipes::{Pipes, Waiting},
     pool::Pool,
-    process::{Ended, Process},
+    process::Process,
     tracker::Tracker,
     view::{Host, Lost, Used, View},
 };
+
+use self::ending::Past;
 
 /// `TX_NONDURABLE` of the flags of a transaction.
 const NONDURABLE: u32 = 1;
@@ -46,6 +50,7 @@ const NONDURABLE: u32 = 1;
 pub struct Session {
     shared: Arc<Shared>,
     builder: thread::JoinHandle<()>,
+    listener: thread::JoinHandle<()>,
     acceptor: thread::JoinHandle<()>,
     stop: Arc<OwnedFd>,
     name: String,
@@ -59,6 +64,7 @@ struct Shared {
     orders: Orders,
     controls: Controls,
     tracker: Tracker,
+    outsiders: Outsiders,
     /// Transactions that wait for what is in a pipe.
     waiting: Waiting,
     connections: AtomicUsize,
@@ -86,6 +92,8 @@ struct Running {
     /// When it first began, and how often it has lost.
     started: Stamp,
     times: u32,
+    /// What its program runs.
+    command: String,
 }
 
 /// One connection's state.
@@ -130,6 +138,7 @@ impl Session {
             orders,
             controls,
             tracker: Tracker::new(),
+            outsiders: Outsiders::default(),
             waiting,
             connections,
             idle,
@@ -142,7 +151,11 @@ impl Session {
             let (shared, stop) = (Arc::clone(&shared), Arc::clone(&stop));
             spawn("accept", move || accept(&shared, &listener, &stop))?
         };
-        Ok(Session { shared, builder, acceptor, stop, name })
+        let listener = {
+            let shared = Arc::clone(&shared);
+            spawn("outside", move || shared.outsiders.listen(&shared.controls))?
+        };
+        Ok(Session { shared, builder, listener, acceptor, stop, name })
     }
 
     /// The session's name in the abstract namespace (unix(7)), for programs that look for it.
@@ -160,14 +173,15 @@ impl Session {
 
     /// Waits until no connection is left, then gives all views up. The process is to end then.
     pub fn finish(self) {
-        let Session { shared, builder, acceptor, stop, .. } = self;
+        let Session { shared, builder, listener, acceptor, stop, .. } = self;
         while shared.connections.load(Ordering::Acquire) > 0 {
             let mut count = [0; 8];
             let _ = rustix::io::read(&shared.idle, &mut count);
         }
         let _ = rustix::io::write(&*stop, &1u64.to_ne_bytes());
         shared.pool.close();
-        if acceptor.join().is_err() || builder.join().is_err() {
+        shared.outsiders.close();
+        if [acceptor, builder, listener].map(|thread| thread.join().is_err()).contains(&true) {
             tracing::error!("a thread of the session failed");
         }
     }
@@ -267,7 +281,8 @@ impl Shared {
         let peer = rustix::net::sockopt::socket_peercred(socket).ok();
         let pid = peer.map_or(0, |peer| peer.pid.as_raw_pid());
         let process = Process::open(pid);
-        let mut seat = Seat { inside: None, lost: None, place: None, command: command_of(pid) };
+        let mut seat =
+            Seat { inside: None, lost: None, place: None, command: command_of(pid.unsigned_abs()) };
         let mut bytes = [0; Request::SIZE];
         while self.is_there(socket, process.as_ref(), seat.inside.as_mut()) {
             let Ok((length @ 1.., fds)) = socket.receive_all(&mut bytes) else { break };
@@ -305,6 +320,10 @@ impl Shared {
         }
         if let Some(inside) = seat.inside {
             self.left(inside, process);
+        }
+        if let Some(lost) = seat.lost {
+            let note = Past::of_loser(lost);
+            self.host.note(note.note(Logged::Conflicted, &seat.command, Done::default()));
         }
         // Who lost and was to run again never will: those behind it must not wait for it.
         if let Some(place) = seat.place.filter(|place| !self.orders.is_past(*place)) {
@@ -400,6 +419,11 @@ impl Shared {
                 match inside.take() {
                     Some(Inside::Own(running)) => {
                         *lost = None;
+                        if how == GivenUp::ForGood {
+                            let past = Past::of(&running);
+                            let done = Done::default();
+                            self.host.note(past.note(Logged::Aborted, &running.command, done));
+                        }
                         let used = Some(self.give_up(*running, how));
                         Answer { reply: Reply::code(0), used }
                     }
@@ -465,9 +489,11 @@ impl Shared {
                 control.note_outside(task);
                 self.tracker.enter(task, process, control.id);
                 let (mounts, transaction) = (control.mounts.clone(), control.id);
-                let started = view.dir.meta.started;
-                let running = Running { view, control, task, flags, place, pipes, started, times };
+                let (started, command) = (view.dir.meta.started, command.clone());
+                let running =
+                    Running { view, control, task, flags, place, pipes, started, times, command };
                 *inside = Some(Inside::Own(Box::new(running)));
+                self.outsiders.begun();
                 *last = place.or(*last);
                 Answer { reply: Reply { code: 0, transaction, mounts }, used: None }
             }
@@ -499,205 +525,6 @@ impl Shared {
         *inside = Some(Inside::Joined(control, request.task, pipes));
         Answer { reply: Reply { code: 0, transaction, mounts }, used: None }
     }
-
-    /// One that joined has left. Gives what it is told.
-    fn part(&self, control: &Control, task: i32, mut pipes: Pipes) -> i32 {
-        control.pump(&mut pipes);
-        control.keep_pipes(pipes);
-        self.tracker.leave(task);
-        control.leave();
-        control.given_up().map_or(0, told)
-    }
-
-    /// Commits once the last member has left.
-    fn end(&self, mut running: Running, clean: bool) -> Over {
-        self.tracker.leave(running.task);
-        let alive = format!("/proc/{}", running.task);
-        let ended = running.control.wait(&self.tracker, &mut running.pipes);
-        let lost_before = (running.started, running.times);
-        if let Some(how) = running.control.given_up() {
-            let loss = running.view.base.contender.lost();
-            let used = self.give_up(running, how);
-            let lost = loss.filter(|_| how == GivenUp::Retry);
-            return Over {
-                lost: lost.map(|lost| lost_again(lost_before, &lost)),
-                code: told(how),
-                used,
-            };
-        }
-        if ended == Ended::Killed {
-            return Over::cancelled(self.give_up(running, GivenUp::ForGood));
-        }
-        // Who waits in an order for somebody that never comes, and ends, is passed over.
-        let wanted = || rustix::fs::access(&alive, Access::EXISTS).is_ok();
-        if let Some(place) = running.place {
-            // Who waits for its turn is waited for by nobody: its predecessor could be the one.
-            running.view.base.contender.stuck(true);
-            if !self.orders.wait(place, &wanted) {
-                return Over::cancelled(self.give_up(running, GivenUp::ForGood));
-            }
-            running.view.base.contender.stuck(false);
-        }
-        // After those before it in an order: they may have read from the same pipes.
-        let mut joined = running.control.take_pipes();
-        let mut all = std::iter::once(&mut running.pipes).chain(&mut joined);
-        if let Err(errno) = all.try_for_each(Pipes::settle) {
-            let code = -errno.raw_os_error();
-            return Over { code, ..Over::cancelled(self.give_up(running, GivenUp::ForGood)) };
-        }
-        if !running.pipes.is_unchanged() || !joined.iter().all(Pipes::is_unchanged) {
-            return Over { code: AGAIN, ..Over::cancelled(self.give_up(running, GivenUp::Retry)) };
-        }
-        let Running { view, control, flags, place, pipes, .. } = running;
-        let process = control.process();
-        let own =
-            |id: TxId| self.controls.get(id.0).is_some_and(|other| other.process() == process);
-        let alone = control.was_its_own() && !self.tracker.has_started(control.id);
-        self.forget(&control);
-        let reach = match (clean, alone) {
-            (true, true) => Reach::Alone,
-            (true, false) => Reach::Clean,
-            (false, _) => Reach::Open,
-        };
-        let asked = Asked { wanted: &wanted, own: &own };
-        let (outcome, used) = self.host.commit(view, flags & NONDURABLE == 0, reach, &asked);
-        let contender = used.contender();
-        let mut lost = None;
-        let code = match outcome {
-            Ok(Outcome::Committed) => {
-                contender.end(Contention::Committed, Vec::new());
-                joined.into_iter().chain([pipes]).for_each(Pipes::commit);
-                control.send_deferred();
-                0
-            }
-            Ok(Outcome::Conflict(conflicts)) => {
-                contender.end(Contention::Aborted, conflicts.iter().map(|c| c.facet).collect());
-                let (started, times) = lost_before;
-                let last = Loss::new(times + 1, "somebody else".to_owned(), &conflicts);
-                lost = Some(Lost { started, times: times + 1, last });
-                AGAIN
-            }
-            Ok(Outcome::Lost(to)) => {
-                contender.end_lost(wanted);
-                lost = Some(lost_again(lost_before, &to));
-                AGAIN
-            }
-            Ok(Outcome::Cancelled) => {
-                contender.end(Contention::Aborted, Vec::new());
-                -Errno::CANCELED.raw_os_error()
-            }
-            Err(error) => {
-                contender.end(Contention::Aborted, Vec::new());
-                tracing::warn!(%error, "no commit");
-                -error.errno().raw_os_error()
-            }
-        };
-        if let Some(place) = place.filter(|_| code != AGAIN) {
-            self.orders.pass(place);
-        }
-        Over { code, used, lost }
-    }
-
-    fn give_up(&self, running: Running, how: GivenUp) -> Used {
-        let Running { view, control, task, place, .. } = running;
-        self.tracker.leave(task);
-        control.give_up(how);
-        control.kill(&self.tracker);
-        self.forget(&control);
-        let contender = &view.base.contender;
-        match contender.lost() {
-            Some(_) => {
-                let alive = format!("/proc/{task}");
-                contender.end_lost(|| rustix::fs::access(&alive, Access::EXISTS).is_ok());
-            }
-            None => contender.end(Contention::Aborted, Vec::new()),
-        }
-        if let Some(place) = place.filter(|_| how != GivenUp::Retry) {
-            self.orders.pass(place);
-        }
-        view.used(control.was_its_own())
-    }
-
-    fn forget(&self, control: &Control) {
-        self.controls.end(control.id);
-        self.tracker.forget(control.id);
-    }
-
-    /// 1 for a transaction that has lost.
-    fn status(&self, inside: Option<&Inside>) -> i32 {
-        let Some(inside) = inside else { return -Errno::INVAL.raw_os_error() };
-        if inside.control().given_up().is_some() {
-            return 1;
-        }
-        // Who joined hears of no more than that.
-        let Inside::Own(running) = inside else { return 0 };
-        let capture = &running.view.base.capture;
-        if capture.doomed().is_some() {
-            return 1;
-        }
-        match self.host.validate(&capture.captured()) {
-            Ok(conflicts) => i32::from(!conflicts.is_empty()),
-            Err(error) => -error.errno().raw_os_error(),
-        }
-    }
-
-    /// The connection closed inside a transaction: what that means shows when the process has ended.
-    fn left(&self, mut inside: Inside, process: Option<Process>) {
-        let (control, pipes) = inside.parts();
-        let ended = process.map_or(Ended::Killed, |process| {
-            let mut again = true;
-            loop {
-                let pause = if again { SOON_ENOUGH } else { LONG };
-                if let Some(ended) = process.ended_within(pause, pipes.events()) {
-                    break ended;
-                }
-                again = control.pump(pipes);
-            }
-        });
-        match (inside, ended) {
-            (Inside::Own(running), Ended::Exited) => {
-                self.pool.give_back(self.end(*running, false).used);
-            }
-            (Inside::Own(running), Ended::Killed) => {
-                self.pool.give_back(self.give_up(*running, GivenUp::ForGood));
-            }
-            (Inside::Joined(control, task, pipes), ended) => {
-                if ended == Ended::Killed {
-                    control.give_up(GivenUp::ForGood);
-                }
-                self.part(&control, task, pipes);
-            }
-        }
-    }
-}
-
-/// How a transaction ended.
-struct Over {
-    /// What the program is told.
-    code: i32,
-    used: Used,
-    /// For its next attempt.
-    lost: Option<Lost>,
-}
-
-impl Over {
-    fn cancelled(used: Used) -> Over {
-        Over { code: -Errno::CANCELED.raw_os_error(), used, lost: None }
-    }
-}
-
-/// What the next attempt is handed on by one that has lost to another transaction.
-fn lost_again((started, times): (Stamp, u32), to: &txos_contention::Lost) -> Lost {
-    let times = times + 1;
-    Lost { started, times, last: Loss::new(times, to.to_string(), &[to.conflict()]) }
-}
-
-/// What a process runs, in words for people.
-fn command_of(pid: i32) -> String {
-    let bytes = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let words = bytes.split(|byte| *byte == 0).filter(|word| !word.is_empty());
-    let words: Vec<_> = words.map(String::from_utf8_lossy).collect();
-    shortened(&words.join(" "))
 }
 
 impl Inside {
@@ -721,14 +548,3 @@ const SOON: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 const SOON_ENOUGH: Duration = Duration::from_millis(10);
 /// How long to wait for an end at a time.
 const LONG: Duration = Duration::from_secs(3600);
-
-const AGAIN: i32 = -Errno::AGAIN.raw_os_error();
-
-/// What a member is told of a transaction that was given up before its end.
-fn told(how: GivenUp) -> i32 {
-    match how {
-        GivenUp::Retry => AGAIN,
-        GivenUp::ForGood => -Errno::CANCELED.raw_os_error(),
-        GivenUp::Unsupported => -guard::UNSUPPORTED,
-    }
-}

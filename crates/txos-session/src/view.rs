@@ -22,7 +22,7 @@ use rustix::{
     time::{ClockId, clock_gettime},
 };
 use txos_capture::{Capture, CaptureSpec, IdMap};
-use txos_core::Stamp;
+use txos_core::{Stamp, TxId};
 use txos_host::Tree;
 use txos_store::{ExclusiveLock, Loss, StateDir, TxDir};
 use txos_view::{
@@ -83,6 +83,8 @@ pub(crate) struct Base {
 /// What a transaction that has lost hands on to its next attempt.
 #[derive(Clone, Debug)]
 pub(crate) struct Lost {
+    /// The attempt that has lost.
+    pub(crate) id: TxId,
     /// When it first began.
     pub(crate) started: Stamp,
     /// How often it has lost.

@@ -51,6 +51,9 @@ impl Stable<'_> {
         for op in plan.writes.iter().filter(|op| here(op.area)) {
             self.object(&op.path, Facets::ATTRS | Facets::CONTENT)?;
         }
+        for op in plan.patches.iter().filter(|op| here(op.area)) {
+            self.object(&op.path, Facets::ATTRS | Facets::CONTENT)?;
+        }
         for op in plan.file_meta.iter().filter(|op| here(op.area)) {
             self.object(&op.path, Facets::ATTRS)?;
         }

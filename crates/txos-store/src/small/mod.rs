@@ -43,7 +43,7 @@ use std::{
 };
 
 use rustix::io::Errno;
-use txos_core::{Conflict, Stamp};
+use txos_core::{Conflict, Stamp, contention::Written};
 use txos_host::Tree;
 
 pub(crate) use compile::{Fresh, dress};
@@ -58,6 +58,7 @@ use crate::{
     apply::{Applier, Kept, Pass, flush_targets},
     journal::{Journal, Turn, UnderWay, frame::Kind, plan as codec},
     plan::{Plan, Shape},
+    written::written,
 };
 
 /// So many records wait for being flushed at most.
@@ -193,6 +194,17 @@ impl Store {
                 return self.decide(Lock::Own(turn), &mut attempt, options.durable);
             }
         }
+    }
+
+    /// What a commit of `ops` would write, as other transactions would notice it: by now, and nobody is
+    /// kept from changing what that depends on. Links among the parents of a path are not followed.
+    ///
+    /// # Errors
+    /// As [`Store::commit_small`].
+    pub fn written(&self, ops: &[SmallOp<'_>]) -> Result<Written> {
+        // Nothing of it is kept, so nothing has to last.
+        let options = SmallOptions { durable: false, reads: None, follow: false };
+        written(&self.attempt(ops, &options)?.plan)
     }
 
     /// Finishes what a death left, if there is anything.

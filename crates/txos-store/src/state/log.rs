@@ -7,7 +7,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use txos_core::{Conflict, TxId};
+use txos_core::{Conflict, Stamp, TxId};
 
 use super::StateDir;
 use crate::{Result, StoreError};
@@ -56,6 +56,13 @@ pub struct LogEntry {
     pub loss: Option<Loss>,
 }
 
+impl LogEntry {
+    /// A point in time, as entries have it.
+    pub fn milliseconds(time: Stamp) -> u64 {
+        u64::try_from(time.sec).unwrap_or(0) * 1000 + u64::from(time.nsec) / 1_000_000
+    }
+}
+
 /// Why an attempt of a transaction lost.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Loss {
@@ -65,6 +72,9 @@ pub struct Loss {
     pub by: String,
     /// What had been read and was changed; the first few.
     pub conflicts: Vec<Conflict>,
+    /// Ids of attempts up to that one, where each attempt has one of its own; the last hundred.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attempts: Vec<TxId>,
 }
 
 impl Loss {
@@ -76,7 +86,18 @@ impl Loss {
             path: conflict.path.to_string_lossy().into_owned().into(),
             ..conflict.clone()
         };
-        Loss { attempt, by, conflicts: conflicts.iter().take(FEW).map(told).collect() }
+        let conflicts = conflicts.iter().take(FEW).map(told).collect();
+        Loss { attempt, by, conflicts, attempts: Vec::new() }
+    }
+
+    /// The same, as the loss of attempt `id` that followed those of `before`.
+    #[must_use]
+    pub fn after(mut self, before: Option<&Loss>, id: TxId) -> Loss {
+        const LAST: usize = 100;
+        let before = before.map(|loss| loss.attempts.as_slice()).unwrap_or_default();
+        let from = before.len().saturating_sub(LAST - 1);
+        self.attempts = before[from..].iter().copied().chain([id]).collect();
+        self
     }
 }
 

@@ -26,11 +26,11 @@ use super::{
     answer::Answer,
     attempt::Event,
     kept, lock_and_recover,
-    report::{print_changes, summary},
+    report::{Reported, print_changes, summary},
     transaction::{Next, Transaction},
 };
 use crate::{
-    contention::{self, Outcome, Verdict},
+    contention::{self, Ending, Verdict},
     exit::Exit,
     text::{count, printable, say},
 };
@@ -62,10 +62,10 @@ impl Transaction {
         }
         match self.options.finish {
             Finish::DryRun => {
-                self.over(Outcome::Kept, Vec::new());
+                self.over(Ending::DryRun, Vec::new());
                 self.show_changes();
                 self.finish_streams();
-                self.report.outcome = "dry-run".to_owned();
+                self.report.outcome = Reported::DryRun;
                 self.say_end(&format!("dry run, nothing was changed: {}", self.summary()));
                 return Ok(Next::End(Exit::Success));
             }
@@ -223,7 +223,7 @@ impl Transaction {
         self.report.time("commit", begin.elapsed());
         match result {
             Ok(committed) => {
-                self.over(Outcome::Committed, Vec::new());
+                self.over(Ending::Committed, Vec::new());
                 self.committed(&committed, run_deferred(&requests));
                 Ok(Next::End(Exit::Success))
             }
@@ -292,7 +292,7 @@ impl Transaction {
 
     fn committed(&mut self, committed: &Committed, services: Vec<ServiceOutcome>) {
         self.finish_streams();
-        self.report.outcome = "committed".to_owned();
+        self.report.outcome = Reported::Committed;
         self.report.time("apply", committed.apply);
         self.report.time("flush", committed.flush);
         for kept in &committed.kept {
@@ -339,7 +339,7 @@ impl Transaction {
             let line = "the commit of what is kept pauses no domain".to_owned();
             self.report.notes.push(line);
         }
-        self.report.outcome = "kept".to_owned();
+        self.report.outcome = Reported::Kept;
         self.report.text = delta.unified(&self.tree);
         let report = kept::encode(&self.report, &self.deferred)?;
         let (state, dir) = (Rc::clone(&self.state), self.take_dir());
@@ -349,7 +349,7 @@ impl Transaction {
             Err(error) => return Err(error.into()),
         };
         prepared.keep(&captured.workset.encode(), &report)?;
-        self.over(Outcome::Kept, Vec::new());
+        self.over(Ending::Kept, Vec::new());
         self.finish_streams();
         self.show_changes();
         say(format!(

@@ -113,7 +113,7 @@ impl<'s> Kept<'s> {
             id: self.report.id,
             outcome,
             command: meta.command.clone(),
-            started_ms: u64::try_from(meta.started.sec).unwrap_or(0) * 1000,
+            started_ms: LogEntry::milliseconds(meta.started),
             ended_ms: now_ms(),
             status: Some(0),
             retries: meta.retries,
@@ -187,7 +187,7 @@ impl Turn {
 
     /// The transaction is committed.
     pub fn committed(self) {
-        self.link.end(Ended { outcome: contention::Outcome::Committed, ..Ended::default() });
+        self.link.end(Ended { ending: contention::Ending::Committed, ..Ended::default() });
     }
 }
 

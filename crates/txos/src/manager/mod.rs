@@ -38,7 +38,7 @@ pub use decide::{tell_services, unfinished, validate_workset};
 pub use deferred::Deferred;
 pub use limits::Limits;
 pub use options::{Finish, Linger, Options};
-pub use report::{Report, ReportFile, painted, print_conflicts, summary};
+pub use report::{Report, ReportFile, Reported, painted, print_conflicts, summary};
 pub use signals::Interrupts;
 
 use std::{
@@ -70,7 +70,7 @@ pub fn run(options: Options) -> Result<Exit> {
         Err(error) => {
             let signal = interrupts.pending();
             let exit = signal.map_or_else(|| Exit::of_error(&error), Exit::Signal);
-            report.outcome = "failed".to_owned();
+            report.outcome = Reported::Failed;
             report.reason = format!("{error:#}");
             report.exit_status = exit.code();
             if let Some(Err(failed)) = early.as_mut().map(|file| file.write(&report)) {

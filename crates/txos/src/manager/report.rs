@@ -17,6 +17,24 @@ use txos_store::{Change, ChangeKind};
 use super::Options;
 use crate::text::{colour, count, json_pretty, printable, say, size};
 
+/// How a transaction ended, as its report says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reported {
+    /// Its delta was applied.
+    Committed,
+    /// It was given up by its command, its user or a signal.
+    Aborted,
+    /// It was given up because of what others changed.
+    Conflict,
+    /// It waits for a decision.
+    Kept,
+    /// It was to change nothing.
+    DryRun,
+    /// txos itself failed.
+    Failed,
+}
+
 /// The whole report of a transaction (`--json FILE`, `txos show ID`).
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Report {
@@ -25,7 +43,7 @@ pub struct Report {
     /// What it ran.
     pub command: Vec<String>,
     /// How it ended: `committed`, `aborted`, `conflict`, `kept`, `dry-run`, `failed`.
-    pub outcome: String,
+    pub outcome: Reported,
     /// Why, in a sentence; empty for a plain commit.
     pub reason: String,
     /// Exit status of txos.
@@ -77,7 +95,7 @@ impl Report {
         Report {
             id,
             command: options.command.iter().map(|word| lossy(word)).collect(),
-            outcome: String::new(),
+            outcome: Reported::Aborted,
             reason: String::new(),
             exit_status: 0,
             attempts: 0,

@@ -5,6 +5,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
+use txos_capture::read_ahead_only;
 use txos_core::{Conflict, Facet, Stamp};
 use txos_effects::{
     streams::{Inherited, Outcome as StreamsOutcome, Outer, Streams, StreamsSpec},
@@ -19,12 +20,12 @@ use super::{
     attempt::{self, Attempt, Cause, Event},
     beside::Beside,
     culprit, recover_if_free,
-    report::print_conflicts,
+    report::{Reported, print_conflicts},
     services::Plants,
     signals::Interrupts,
 };
 use crate::{
-    contention::{self, Ended, Link, Lost, Outcome as ContentionOutcome, Verdict},
+    contention::{self, Ended, Ending, Link, Lost, Verdict},
     exit::Exit,
     state,
     text::say,
@@ -177,13 +178,13 @@ impl Transaction {
             Ok(exit) => *exit,
             Err(error) => {
                 self.streams.finish(StreamsOutcome::Failed);
-                self.report.outcome = "failed".to_owned();
+                self.report.outcome = Reported::Failed;
                 self.report.reason = format!("{error:#}");
                 Exit::of_error(error)
             }
         };
         self.report.exit_status = exit.code();
-        let logged = if self.report.outcome == "kept" { Ok(()) } else { self.log() };
+        let logged = if self.report.outcome == Reported::Kept { Ok(()) } else { self.log() };
         let removed = match self.dir.take() {
             Some(dir) => dir.remove(&self.state),
             None => Ok(()),
@@ -231,7 +232,7 @@ impl Transaction {
                 Next::End(exit) => return Ok(exit),
                 Next::Retry(conflicts) => {
                     let facets = conflicts.iter().map(|conflict| conflict.facet);
-                    self.over(ContentionOutcome::Aborted, facets.collect());
+                    self.over(Ending::Aborted, facets.collect());
                     let pause = pause(self.lost_outside);
                     self.beside.lost(&conflicts);
                     if let Some(exit) = self.give_up(conflicts) {
@@ -240,7 +241,7 @@ impl Transaction {
                     pause
                 }
                 Next::Lost(lost) => {
-                    self.over(ContentionOutcome::Aborted, Vec::new());
+                    self.over(Ending::Aborted, Vec::new());
                     if let Some(exit) = self.give_up_to(&lost) {
                         return Ok(exit);
                     }
@@ -260,11 +261,11 @@ impl Transaction {
     }
 
     /// Tells the contention manager that the attempt is over, and what it has taken.
-    pub(super) fn over(&mut self, outcome: ContentionOutcome, outside: Vec<Facet>) {
+    pub(super) fn over(&mut self, ending: Ending, outside: Vec<Facet>) {
         let Spent { waited, paused } = std::mem::take(&mut self.spent);
         let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let (waited_us, paused_us) = (micros(waited), paused.map(micros));
-        self.link.end(Ended { outcome, outside, waited_us, paused_us });
+        self.link.end(Ended { ending, outside, waited_us, paused_us });
     }
 
     /// Waits until it is this transaction's turn again; the exit if something ends that.
@@ -327,7 +328,7 @@ impl Transaction {
             say(format!("what the transaction had read was {what}"));
             print_conflicts(&conflicts);
         }
-        self.prefetch &= !conflicts.iter().all(|conflict| conflict.detail.contains("speculative"));
+        self.prefetch &= !conflicts.iter().all(read_ahead_only);
         let by = culprit::named(&conflicts);
         self.loss = Some(Loss::new(self.report.attempts, by, &conflicts));
         self.report.conflicts.push(conflicts);
@@ -336,7 +337,7 @@ impl Transaction {
 
     fn conflict(&mut self, reason: &str) -> Exit {
         self.streams.finish(StreamsOutcome::Discard);
-        self.report.outcome = "conflict".to_owned();
+        self.report.outcome = Reported::Conflict;
         self.report.reason = reason.to_owned();
         Exit::Conflict
     }
@@ -395,7 +396,7 @@ impl Transaction {
             // It may be why the command failed.
             self.report.descriptors.iter().for_each(say);
         }
-        self.report.outcome = "aborted".to_owned();
+        self.report.outcome = Reported::Aborted;
         self.report.reason = reason;
         exit
     }
@@ -438,18 +439,17 @@ impl Transaction {
     }
 
     fn log(&self) -> Result<()> {
-        let outcome = match self.report.outcome.as_str() {
-            "committed" => Outcome::Committed,
-            "conflict" => Outcome::Conflicted,
-            "failed" => Outcome::Failed,
-            _ => Outcome::Aborted,
+        let outcome = match self.report.outcome {
+            Reported::Committed => Outcome::Committed,
+            Reported::Conflict => Outcome::Conflicted,
+            Reported::Failed => Outcome::Failed,
+            Reported::Aborted | Reported::Kept | Reported::DryRun => Outcome::Aborted,
         };
-        let started = self.started;
         Ok(self.state.log(&LogEntry {
             id: self.report.id,
             outcome,
             command: self.options.command_line(),
-            started_ms: started.sec.max(0) as u64 * 1000 + u64::from(started.nsec) / 1_000_000,
+            started_ms: LogEntry::milliseconds(self.started),
             ended_ms: now_ms(),
             status: Some(i32::from(self.report.exit_status)),
             retries: self.report.attempts.saturating_sub(1),

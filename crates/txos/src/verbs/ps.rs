@@ -1,11 +1,11 @@
 use std::{
-    collections::HashMap,
+    collections::BTreeMap,
     time::{SystemTime, UNIX_EPOCH},
 };
 
 use anyhow::Result;
 use serde_json::json;
-use txos_core::TxId;
+use txos_core::{Stamp, TxId};
 use txos_session::HOLDER;
 use txos_store::{StateDir, TxState, TxStatus};
 
@@ -28,20 +28,31 @@ pub struct Args {
 pub fn run(args: Args) -> Result<Exit> {
     let Some(state) = recovered()? else { return Ok(Exit::Success) };
     let rows = contention::table(state.path())?;
-    let rows: HashMap<TxId, Row> = rows.into_iter().map(|row| (row.standing.id, row)).collect();
+    let mut rows: BTreeMap<TxId, Row> =
+        rows.into_iter().map(|row| (row.standing.id, row)).collect();
     let all = state.transactions()?;
-    if !args.json && !all.is_empty() {
+    if !(args.json || all.is_empty() && rows.is_empty()) {
         print(format_args!(
             "{:>6}  {:<10}  {:>9}  {:>4}  {:>7}  {:>8}  {:>8}  {:>7}  {:<12}  COMMAND\n",
             "ID", "STATE", "AGE", "PRIO", "RETRIES", "READ", "WRITTEN", "PROCESS", "WAITS FOR"
         ))?;
     }
     for status in all {
-        let row = rows.get(&status.meta.id);
+        let row = rows.remove(&status.meta.id);
         if args.json {
-            print(format_args!("{}\n", as_json(&status, row)?))?;
+            print(format_args!("{}\n", as_json(&status, row.as_ref())?))?;
         } else {
-            print_row(&status, row)?;
+            Line::of(&status, row.as_ref()).print()?;
+        }
+    }
+    // Commits of the explicit API have no directory.
+    for row in rows.into_values() {
+        if args.json {
+            let (id, state, command) = (row.standing.id, &row.state, &row.command);
+            let value = json!({ "id": id, "state": state, "command": command, "contention": row });
+            print(format_args!("{}\n", crate::text::json(&value)?))?;
+        } else {
+            Line::of_row(&row).print()?;
         }
     }
     Ok(Exit::Success)
@@ -67,27 +78,65 @@ fn state_of(status: &TxStatus, row: Option<&Row>) -> String {
     }
 }
 
-fn print_row(status: &TxStatus, row: Option<&Row>) -> Result<()> {
-    let number = |number: Option<u64>| number.map_or("-".to_owned(), |number| number.to_string());
-    let waits = row.map(|row| row.waits_for.iter().map(TxId::to_string).collect::<Vec<_>>());
-    print(format_args!(
-        "{:>6}  {:<10}  {:>9}  {:>4}  {:>7}  {:>8}  {:>8}  {:>7}  {:<12}  {}\n",
-        status.meta.id,
-        state_of(status, row),
-        age(status),
-        row.map_or("-".to_owned(), |row| row.standing.priority.to_string()),
-        row.map_or(0, |row| row.standing.losses).max(status.meta.retries),
-        number(row.map(|row| row.read)),
-        number(row.and_then(|row| row.written)),
-        number(status.alive.then_some(u64::from(status.meta.pid))),
-        waits.map_or_else(String::new, |ids| ids.join(",")),
-        printable(&shortened(row.map_or(&status.meta.command, |row| &row.command))),
-    ))
+/// What is shown of one.
+struct Line<'a> {
+    id: TxId,
+    state: String,
+    started: Stamp,
+    retries: u32,
+    process: Option<u32>,
+    command: &'a str,
+    row: Option<&'a Row>,
 }
 
-fn age(status: &TxStatus) -> String {
+impl<'a> Line<'a> {
+    fn of(status: &'a TxStatus, row: Option<&'a Row>) -> Line<'a> {
+        Line {
+            id: status.meta.id,
+            state: state_of(status, row),
+            started: status.meta.started,
+            retries: row.map_or(0, |row| row.standing.losses).max(status.meta.retries),
+            process: status.alive.then_some(row.map_or(status.meta.pid, |row| row.process)),
+            command: row.map_or(&status.meta.command, |row| &row.command),
+            row,
+        }
+    }
+
+    fn of_row(row: &'a Row) -> Line<'a> {
+        Line {
+            id: row.standing.id,
+            state: row.state.clone(),
+            started: row.standing.started,
+            retries: row.standing.losses,
+            process: Some(row.process),
+            command: &row.command,
+            row: Some(row),
+        }
+    }
+
+    fn print(&self) -> Result<()> {
+        let number = |number: Option<u64>| number.map_or("-".to_owned(), |n| n.to_string());
+        let row = self.row;
+        let waits = row.map(|row| row.waits_for.iter().map(TxId::to_string).collect::<Vec<_>>());
+        print(format_args!(
+            "{:>6}  {:<10}  {:>9}  {:>4}  {:>7}  {:>8}  {:>8}  {:>7}  {:<12}  {}\n",
+            self.id,
+            self.state,
+            age(self.started),
+            row.map_or("-".to_owned(), |row| row.standing.priority.to_string()),
+            self.retries,
+            number(row.map(|row| row.read)),
+            number(row.and_then(|row| row.written)),
+            number(self.process.map(u64::from)),
+            waits.map_or_else(String::new, |ids| ids.join(",")),
+            printable(&shortened(self.command)),
+        ))
+    }
+}
+
+fn age(started: Stamp) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let seconds = now.saturating_sub(u64::try_from(status.meta.started.sec).unwrap_or(0));
+    let seconds = now.saturating_sub(u64::try_from(started.sec).unwrap_or(0));
     match seconds {
         0..60 => format!("{seconds} s"),
         60..3600 => format!("{} min", seconds / 60),

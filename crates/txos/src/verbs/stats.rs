@@ -28,8 +28,9 @@ pub fn run(args: Args) -> Result<Exit> {
         return Ok(Exit::Success);
     }
     print(format_args!(
-        "attempts   {}\ncommitted  {}\nkept       {}\naborted    {}, {} of them to another transaction\n",
-        stats.attempts, stats.committed, stats.kept, stats.aborted, stats.lost
+        "attempts   {}\ncommitted  {}\nkept       {}\ndry runs   {}\naborted    {}, {} of them to another \
+         transaction\n",
+        stats.attempts, stats.committed, stats.kept, stats.dry_runs, stats.aborted, stats.lost
     ))?;
     print(format_args!(
         "waits      {}, {:.3} s in all, {:.3} s the longest\n",

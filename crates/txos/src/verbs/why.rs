@@ -1,5 +1,6 @@
 use anyhow::Result;
 use txos_core::TxId;
+use txos_store::Loss;
 
 use crate::{
     exit::Exit,
@@ -22,13 +23,15 @@ pub struct Args {
 pub fn run(args: Args) -> Result<Exit> {
     let id = args.id;
     let Some(state) = recovered()? else { return Err(unknown(id)) };
-    let running = state.transactions()?.into_iter().find(|tx| tx.meta.id == id);
-    let ended = state.history()?.into_iter().rev().find(|entry| entry.id == id);
-    let (loss, known) = match (running, ended) {
-        (Some(tx), _) => (tx.meta.loss, true),
-        (None, Some(entry)) => (entry.loss, true),
-        (None, None) => (None, false),
+    // Each attempt of a program's transaction has an id of its own.
+    let is = |one: TxId, loss: &Option<Loss>| {
+        one == id || loss.as_ref().is_some_and(|loss| loss.attempts.contains(&id))
     };
+    let running = state.transactions()?.into_iter().find(|tx| is(tx.meta.id, &tx.meta.loss));
+    let ended = state.history()?.into_iter().rev().find(|entry| is(entry.id, &entry.loss));
+    let known = running.is_some() || ended.is_some();
+    // The id of a program's attempt that has lost may be that of a view that waits for the next one.
+    let loss = running.and_then(|tx| tx.meta.loss).or_else(|| ended.and_then(|entry| entry.loss));
     match loss {
         None if !known => return Err(unknown(id)),
         None if args.json => print(format_args!("null\n"))?,
