@@ -73,7 +73,8 @@ beside() { # NAME OPTION
     (cd "$work" && exec "$txos" run -q $2 --live "$work/calls" -- sleep 1000) &
     sleep 1
     calls "$1"
-    kill -INT $!
+    # Not INT: a shell lets its background commands ignore that.
+    kill -TERM $!
     wait $! || :
 }
 [ "${ONLY:-pause}" != pause ] || pauses
