@@ -1,5 +1,7 @@
 //! Transactions of programs beside `txos run`: the contention manager decides between them, too.
 
+use std::ffi::OsString;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use txos_tests::cprogram::compiled;
@@ -17,12 +19,19 @@ fn world() -> (Scratch, Gate) {
     (scratch, gate)
 }
 
+/// The words that run `tests/c/contention.c`: without files that the test was started with, since a program
+/// with several threads begins nothing as long as it has files open.
+fn words(scratch: &Scratch, case: &str) -> [OsString; 6] {
+    let program = compiled(scratch, "contention", false).into_os_string();
+    let close = "exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; exec \"$@\"";
+    let marks = scratch.live().into_os_string();
+    ["-c".into(), close.into(), "sh".into(), program, case.into(), marks]
+}
+
 /// `tests/c/contention.c`, after its first access to `f`.
 fn program(scratch: &Scratch, gate: &Gate, case: &str) -> Running {
-    let program = compiled(scratch, "contention", false);
-    let marks = scratch.live().into_os_string();
     let txos = Txos::new(scratch).env("TXOS_PROGRAM", binary());
-    let running = Running::start(txos.command(&program, [case.into(), marks]), None);
+    let running = Running::start(txos.command(Path::new("sh"), words(scratch, case)), None);
     gate.wait("read");
     running
 }
@@ -147,12 +156,10 @@ fn a_domain_with_a_program_in_a_transaction_can_be_paused() {
         Ok(domain) => domain,
         Err(why) => skip!("{why}"),
     };
-    let program = compiled(&scratch, "contention", false);
     let txos = Txos::new(&scratch).env("TXOS_PROGRAM", binary());
-    let live = scratch.live().into_os_string();
-    let words = ["domain", "exec", domain.name.as_str(), "--"].map(std::ffi::OsString::from);
-    let words = words.into_iter().chain([program.into(), "reads-and-writes".into(), live]);
-    let running = Running::start(txos.command(&txos.program(), words), None);
+    let start = ["domain", "exec", domain.name.as_str(), "--", "sh"].map(OsString::from);
+    let all = start.into_iter().chain(words(&scratch, "reads-and-writes"));
+    let running = Running::start(txos.command(&txos.program(), all), None);
     gate.wait("read");
     let members = std::fs::read_to_string(domain.group.join("cgroup.procs")).expect("members");
     let of_txos = |(pid, line): &(rustix::process::Pid, String)| {
