@@ -119,7 +119,7 @@ impl Applier<'_> {
     ) -> Result<(), Errno> {
         let fill = |file: &OwnedFd| {
             write_all(file, bytes, 0)?;
-            dress(file, make)?;
+            dress(file, make, None)?;
             flush_open(file, Flush::All)
         };
         match disk().unnamed(dir, 0o600) {
@@ -176,7 +176,7 @@ impl Applier<'_> {
                 };
                 write_all(&file, bytes, 0).map_err(failed)?;
                 disk().resize(file.as_fd(), bytes.len() as u64).map_err(failed)?;
-                dress(&file, make).map_err(failed)
+                dress(&file, make, None).map_err(failed)
             }
             _ => self.keep_made(op, make, "others have changed it meanwhile"),
         }

@@ -78,7 +78,14 @@ pub(crate) struct Held {
 /// One mount of the plan, open.
 struct Opened {
     host: Tree,
-    stage: Tree,
+    /// `None`: the mount point itself, where nothing is staged.
+    stage: Option<Tree>,
+}
+
+impl Opened {
+    fn stage(&self) -> &Tree {
+        self.stage.as_ref().unwrap_or(&self.host)
+    }
 }
 
 /// A plan being applied.
@@ -128,7 +135,8 @@ impl<'a> Applier<'a> {
             .areas
             .iter()
             .map(|area| {
-                Ok(Opened { host: Tree::open(&area.point)?, stage: Tree::open(&area.stage)? })
+                let stage = (area.stage != area.point).then(|| Tree::open(&area.stage));
+                Ok(Opened { host: Tree::open(&area.point)?, stage: stage.transpose()? })
             })
             .collect::<Result<Vec<_>>>()?;
         let mut ours = HashMap::new();
@@ -186,7 +194,7 @@ impl<'a> Applier<'a> {
     }
 
     fn stage(&self, area: u32) -> &Tree {
-        &self.areas[area as usize].stage
+        self.areas[area as usize].stage()
     }
 
     fn shown(&self, area: u32, path: &Path) -> PathBuf {

@@ -215,7 +215,7 @@ impl Applier<'_> {
         let opened = &self.areas[area as usize];
         let waiting = match &spot {
             Spot::Host(path) => place(&opened.host, path),
-            Spot::Stage(path) => place(&opened.stage, path),
+            Spot::Stage(path) => place(opened.stage(), path),
         };
         let binding = Binding { waiting, id, replaces };
         let verdict = attempt(place(&opened.host, to), &binding)?;

@@ -39,7 +39,7 @@ impl Journal {
     /// # Errors
     /// [`StoreError::Damaged`] for anything that a crash does not explain.
     pub(crate) fn replay(&self, _turn: &Turn<'_>) -> Result<Replay> {
-        let bytes = self.bytes(FIRST)?;
+        let bytes = self.bytes(FIRST, u64::MAX)?;
         let mut replay = Replay { end: FIRST, checkpointed: FIRST, ..Replay::default() };
         let sequence = self.control.sequence.load(SeqCst);
         let mut at = 0;
@@ -134,8 +134,7 @@ impl Journal {
     /// The plans of whole commit records from `from` on, up to the end that all processes know.
     pub(crate) fn plans_from(&self, _turn: &Turn<'_>, from: u64) -> Result<Vec<(u64, Plan)>> {
         let end = self.control.end.load(SeqCst);
-        let mut bytes = self.bytes(from)?;
-        bytes.truncate(end.saturating_sub(from) as usize);
+        let bytes = self.bytes(from, end)?;
         let mut plans = Vec::new();
         let mut at = 0;
         while let Found::Frame(frame, length) = frame::decode(&bytes[at..]) {
@@ -150,11 +149,12 @@ impl Journal {
         Ok(plans)
     }
 
-    fn bytes(&self, from: u64) -> Result<Vec<u8>> {
+    /// What the segment holds from one place to another, or to its end.
+    fn bytes(&self, from: u64, to: u64) -> Result<Vec<u8>> {
         let file = self.active();
         let length =
             file.metadata().map_err(|error| StoreError::std("examine", &self.dir, &error))?.len();
-        let mut bytes = vec![0; length.saturating_sub(from) as usize];
+        let mut bytes = vec![0; length.min(to).saturating_sub(from) as usize];
         let mut done = 0;
         while done < bytes.len() {
             match pread(file, &mut bytes[done..], from + done as u64) {

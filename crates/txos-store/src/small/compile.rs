@@ -34,6 +34,16 @@ pub(crate) struct Fresh {
     pub puts: Vec<Option<OwnedFd>>,
 }
 
+impl Fresh {
+    /// Any file that is open on an area.
+    fn of_area(&self, plan: &Plan, area: u32) -> Option<&OwnedFd> {
+        let puts = plan.puts.iter().zip(&self.puts).filter(|(op, _)| op.area == area);
+        let patches = plan.patches.iter().zip(&self.patches).filter(|(op, _)| op.area == area);
+        let put = puts.filter_map(|(_, file)| file.as_ref()).next();
+        put.or_else(|| patches.map(|(_, file)| file).next())
+    }
+}
+
 /// Space that is left alone on each file system, for what recovery may need, in bytes.
 const RESERVE: u64 = 256 * 1024;
 
@@ -58,7 +68,7 @@ pub(super) fn compile(
     compiler.touched(&mut draft)?;
     compiler.wait_aside();
     plan.dir_meta.sort_by(|one, other| (other.area, &other.path).cmp(&(one.area, &one.path)));
-    space(&plan, root)?;
+    space(&plan, &fresh, root)?;
     Ok((plan, fresh))
 }
 
@@ -199,8 +209,9 @@ impl Compiler<'_> {
         let file = open.file.take();
         if let (Some(file), What::File(bytes)) = (&file, &make.what) {
             write_all(file, bytes, 0).map_err(failed)?;
-            dress(file, &make).map_err(failed)?;
-            id = attrs_of(file).map_err(failed)?.id.into();
+            let attrs = attrs_of(file).map_err(failed)?;
+            dress(file, &make, Some(attrs.perm)).map_err(failed)?;
+            id = attrs.id.into();
         }
         let area = self.area(&object.mount);
         let (dir, make) = (make.what == What::Dir, Some(make));
@@ -400,14 +411,16 @@ pub(super) fn reserve(plan: &Plan, fresh: &Fresh) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Gives a file without a name what it shall have.
-pub(crate) fn dress(file: &OwnedFd, make: &Make) -> Result<(), Errno> {
+/// Gives a file without a name what it shall have; `perm` are the permission bits that it has.
+pub(crate) fn dress(file: &OwnedFd, make: &Make, perm: Option<u32>) -> Result<(), Errno> {
     use rustix::fd::AsFd;
     let fd = file.as_fd();
     if let Some((uid, gid)) = make.owner {
         disk().chown(fd, uid, gid)?;
     }
-    disk().chmod(fd, make.perm)?;
+    if make.owner.is_some() || perm != Some(make.perm) {
+        disk().chmod(fd, make.perm)?;
+    }
     for (name, value) in &make.xattrs {
         disk().set_xattr(fd, name, Some(value))?;
     }
@@ -418,7 +431,7 @@ pub(crate) fn dress(file: &OwnedFd, make: &Make) -> Result<(), Errno> {
 }
 
 /// What is added must fit, and leave room for a recovery.
-fn space(plan: &Plan, root: &Tree) -> Result<(), Failed> {
+fn space(plan: &Plan, fresh: &Fresh, root: &Tree) -> Result<(), Failed> {
     let mut needed: BTreeMap<u32, u64> = BTreeMap::new();
     for op in &plan.patches {
         *needed.entry(op.area).or_default() += op.pages_before(op.before_size) * PAGE;
@@ -432,8 +445,11 @@ fn space(plan: &Plan, root: &Tree) -> Result<(), Failed> {
     for (number, bytes) in needed {
         let point = &plan.areas[number as usize].point;
         let failed = |errno| (point.clone(), errno);
-        let dir = root.open_at(point, OFlags::PATH | OFlags::DIRECTORY).map_err(failed)?;
-        let stat = fstatvfs(&dir).map_err(failed)?;
+        let stat = match fresh.of_area(plan, number) {
+            Some(file) => fstatvfs(file),
+            None => root.open_at(point, OFlags::PATH | OFlags::DIRECTORY).and_then(fstatvfs),
+        };
+        let stat = stat.map_err(failed)?;
         if stat.f_bavail.saturating_mul(stat.f_frsize) < bytes + RESERVE {
             return Err(failed(Errno::NOSPC));
         }

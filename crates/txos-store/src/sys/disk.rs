@@ -136,7 +136,11 @@ impl Disk for Kernel {
     }
 
     fn bind(&self, file: BorrowedFd<'_>, dir: BorrowedFd<'_>, name: &OsStr) -> Io<()> {
-        fs::linkat(CWD, magic(file), dir, name, AtFlags::SYMLINK_FOLLOW)
+        match fs::linkat(file, c"", dir, name, AtFlags::EMPTY_PATH) {
+            // Before Linux 6.10 only with CAP_DAC_READ_SEARCH (linkat(2)); or there is no directory.
+            Err(Errno::NOENT) => fs::linkat(CWD, magic(file), dir, name, AtFlags::SYMLINK_FOLLOW),
+            other => other,
+        }
     }
 
     fn mkdir(&self, dir: BorrowedFd<'_>, name: &OsStr, mode: u32) -> Io<()> {

@@ -17,7 +17,7 @@ impl Draft<'_> {
         let (number, at) = self.make(path, What::File(Vec::new()), mode)?;
         let dir = self.existing_above(at.dir)?;
         // Not all file systems make files without a name: there it is made from the record alone.
-        let file = match disk().unnamed(dir.as_fd(), 0o600) {
+        let file = match disk().unnamed(dir.as_fd(), mode & 0o777) {
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL) => None,
             other => Some(other?),
         };
