@@ -17,7 +17,7 @@
 use crate::Error;
 use crate::ipc::Bytes;
 use crate::supervisor::printable;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::OwnedFd;
 use rustix::fs::{FileType, MemfdFlags, SealFlags, fcntl_add_seals, fstat, fstatfs, memfd_create};
 use rustix::io::{Errno, retry_on_intr};
@@ -35,6 +35,7 @@ use std::os::unix::net::UnixDatagram;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+use txos_host::Bell;
 
 /// Where programs find the log.
 pub const LOG: &str = "/dev/log";
@@ -73,7 +74,7 @@ pub struct Message {
 /// Messages that are being taken.
 #[derive(Debug)]
 pub struct Messages {
-    stop: Arc<OwnedFd>,
+    stop: Arc<Bell>,
     taken: Arc<Mutex<Taken>>,
     takers: Vec<JoinHandle<()>>,
 }
@@ -93,8 +94,7 @@ impl Messages {
     ///
     /// [`Error::System`] when no descriptor can be had.
     pub fn new() -> Result<Messages, Error> {
-        let stop =
-            eventfd(0, EventfdFlags::CLOEXEC).map_err(Error::system("make a log's stop event"))?;
+        let stop = Bell::new().map_err(Error::system("make a log's stop event"))?;
         Ok(Messages { stop: Arc::new(stop), taken: Arc::default(), takers: Vec::new() })
     }
 
@@ -115,8 +115,7 @@ impl Messages {
 
     /// Ends, and gives all that was sent.
     pub fn finish(self) -> Vec<Message> {
-        let stop = || rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
-        let told = rustix::io::retry_on_intr(stop).is_ok();
+        let told = self.stop.ring().is_ok();
         // Who was not told that it ends would be waited for in vain.
         for taker in self.takers.into_iter().filter(|_| told) {
             // What a taker that failed had taken is there.
@@ -136,7 +135,7 @@ impl Messages {
 }
 
 /// Takes until `stop` is raised and nothing is left.
-fn take_all(socket: &OwnedFd, log: Log, stop: &OwnedFd, taken: &Mutex<Taken>) {
+fn take_all(socket: &OwnedFd, log: Log, stop: &Bell, taken: &Mutex<Taken>) {
     loop {
         let mut fds = [PollFd::new(stop, PollFlags::IN), PollFd::new(socket, PollFlags::IN)];
         match poll(&mut fds, None) {

@@ -1,5 +1,5 @@
 //! Reading the stable system: paths resolved beneath pinned directories, versions, listings,
-//! hashes, leases, mounts.
+//! hashes, leases, mounts; and bells, by which threads wake each other.
 //!
 //! # Invariants
 //!
@@ -11,6 +11,7 @@
 //!   a transaction may touch.
 
 mod attrs;
+mod bell;
 mod clock;
 mod content;
 mod error;
@@ -22,6 +23,7 @@ mod walk;
 mod xattr;
 
 pub use attrs::{attrs_at, attrs_of};
+pub use bell::Bell;
 pub use clock::{ChangeClock, change_clock, multigrain};
 pub use content::{content_hash, open_content};
 pub use error::{HostError, Result};

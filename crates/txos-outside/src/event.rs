@@ -14,7 +14,8 @@ use std::os::fd::OwnedFd;
 
 use crate::sys::from_event;
 
-const HEAD: usize = 24;
+/// How long an event is without its records.
+pub(crate) const HEAD: usize = 24;
 
 /// The handle of an object, as an event gives it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

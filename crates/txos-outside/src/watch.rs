@@ -2,21 +2,22 @@
 
 use std::{
     fs,
-    os::fd::OwnedFd,
+    os::fd::{AsFd, OwnedFd},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread::{self, JoinHandle},
     time::Duration,
 };
 
 use rustix::{
-    event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll},
-    io::{Errno, read, write},
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::{Errno, ioctl_fionread, read},
 };
 use txos_core::{ObjectId, Touched};
+use txos_host::Bell;
 
 use crate::{
     OutsideError, Result,
-    event::{Event, parse},
+    event::{Event, Garbled, HEAD, parse},
     log::Since,
     marks::Marks,
     resolve::{Found, Resolver},
@@ -84,7 +85,7 @@ pub type Listener = Box<dyn Fn(&Change<'_>) + Send>;
 #[derive(Debug)]
 pub struct Outside {
     shared: Arc<Shared>,
-    stop: Arc<OwnedFd>,
+    stop: Arc<Bell>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -122,8 +123,8 @@ impl Outside {
             events: 0,
         };
         let shared = Arc::new(Shared { marks, state: Mutex::new(state) });
-        let stop = eventfd(0, EventfdFlags::CLOEXEC)
-            .map_err(|errno| OutsideError::NotGranted { action: "eventfd", errno })?;
+        let stop =
+            Bell::new().map_err(|errno| OutsideError::NotGranted { action: "eventfd", errno })?;
         let stop = Arc::new(stop);
         let (theirs, ended) = (Arc::clone(&shared), Arc::clone(&stop));
         let thread = thread::Builder::new()
@@ -200,7 +201,7 @@ impl Outside {
 impl Drop for Outside {
     fn drop(&mut self) {
         self.listen(None);
-        let _ = write(&self.stop, &1u64.to_ne_bytes());
+        let _ = self.stop.ring();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -213,7 +214,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn read_until(&self, stop: &OwnedFd) {
+    fn read_until(&self, stop: &Bell) {
         loop {
             let mut fds = [
                 PollFd::new(stop, PollFlags::IN),
@@ -247,26 +248,21 @@ impl State {
     }
 
     fn drain_group(&mut self, group: &OwnedFd) {
-        loop {
-            match read(group, &mut self.buffer[..]) {
-                Ok(0) | Err(Errno::AGAIN) => return,
-                Ok(count) => {
-                    for event in parse(&self.buffer[..count]) {
-                        match event {
-                            Ok(event) => self.event(&event),
-                            Err(_) => self.spoil("an event was not understood"),
-                        }
-                    }
-                    self.resolver.rest();
-                }
-                Err(Errno::INTR) => {}
-                // One event could not be delivered (its pidfd, for want of descriptors).
-                Err(errno) => {
-                    tracing::debug!(%errno, "an event was lost");
-                    self.spoil("an event was lost");
-                    return;
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let outcome = each_queued(group, &mut buffer, |events| {
+            for event in events {
+                match event {
+                    Ok(event) => self.event(&event),
+                    Err(_) => self.spoil("an event was not understood"),
                 }
             }
+            self.resolver.rest();
+        });
+        self.buffer = buffer;
+        // One event could not be delivered (its pidfd, for want of descriptors).
+        if let Err(errno) = outcome {
+            tracing::debug!(%errno, "an event was lost");
+            self.spoil("an event was lost");
         }
     }
 
@@ -340,8 +336,78 @@ impl State {
     }
 }
 
+/// Reads what is queued, and not what comes meanwhile: where many work beside a transaction, more
+/// comes all the time than one thread can look at, and there would be no end.
+///
+/// # Errors
+/// What `read(2)` gives: an event is lost.
+fn each_queued(
+    group: impl AsFd,
+    buffer: &mut [u8],
+    mut each: impl FnMut(Vec<Result<Event, Garbled>>),
+) -> Result<(), Errno> {
+    // The kernel counts the heads of the events alone (fanotify(7), FIONREAD).
+    let queued = ioctl_fionread(&group)? / HEAD as u64;
+    let mut seen = 0;
+    while seen < queued {
+        match read(&group, &mut *buffer) {
+            Ok(0) | Err(Errno::AGAIN) => break,
+            Ok(count) => {
+                let events = parse(&buffer[..count]);
+                seen += events.len() as u64;
+                each(events);
+            }
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
 impl std::fmt::Debug for State {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("State").field("events", &self.events).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::{io::write, pipe::PipeFlags};
+
+    use super::*;
+
+    /// An event that names nothing.
+    fn event() -> [u8; HEAD] {
+        let mut bytes = [0; HEAD];
+        bytes[..4].copy_from_slice(&(HEAD as u32).to_ne_bytes());
+        bytes[4] = libc::FANOTIFY_METADATA_VERSION;
+        bytes[6..8].copy_from_slice(&(HEAD as u16).to_ne_bytes());
+        bytes
+    }
+
+    /// A queue that is filled again by each reading, as by neighbours who never rest.
+    #[test]
+    fn what_comes_while_events_are_read_is_left_for_the_next_time() {
+        let (group, filled) = rustix::pipe::pipe_with(PipeFlags::NONBLOCK).expect("a pipe");
+        let fill = || {
+            while write(&filled, &event()).is_ok() {}
+        };
+        fill();
+        let queued = ioctl_fionread(&group).expect("what is queued") / HEAD as u64;
+        assert!(queued > 1000, "{queued}");
+        let (mut seen, mut buffer) = (0, vec![0; 10 * HEAD]);
+        each_queued(&group, &mut buffer, |events| {
+            assert!(events.iter().all(Result::is_ok));
+            seen += events.len() as u64;
+            assert!(seen < 10 * queued, "it goes on and on");
+            fill();
+        })
+        .expect("read");
+        assert!((queued..queued + 10).contains(&seen), "{seen} of {queued}");
+        // What had come meanwhile is there still, and an empty queue ends at once.
+        let mut again = false;
+        each_queued(&group, &mut buffer, |_| again = true).expect("read");
+        assert!(again);
+        each_queued(&group, &mut buffer, |_| panic!("nothing is there")).expect("read");
     }
 }

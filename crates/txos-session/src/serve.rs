@@ -14,7 +14,7 @@ use std::{
 };
 
 use rustix::{
-    event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll},
+    event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
     net::{
         AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen,
@@ -23,6 +23,7 @@ use rustix::{
 };
 use txos_contention::{standing_of, text::command_of};
 use txos_core::Stamp;
+use txos_host::Bell;
 use txos_protocol::{Op, Reply, Request, Socket, VERSION};
 use txos_store::{Outcome as Logged, StateDir};
 use txos_view::Credentials;
@@ -52,7 +53,7 @@ pub struct Session {
     builder: thread::JoinHandle<()>,
     listener: thread::JoinHandle<()>,
     acceptor: thread::JoinHandle<()>,
-    stop: Arc<OwnedFd>,
+    stop: Arc<Bell>,
     name: String,
 }
 
@@ -69,7 +70,7 @@ struct Shared {
     waiting: Waiting,
     connections: AtomicUsize,
     /// Rung when the last connection has closed.
-    idle: OwnedFd,
+    idle: Bell,
 }
 
 /// What a connection is in.
@@ -123,8 +124,7 @@ impl Session {
         let host = Arc::new(host);
         host.recover()?;
         let pool = Pool::new(Arc::clone(&host));
-        let idle =
-            eventfd(0, EventfdFlags::CLOEXEC).map_err(SessionError::step("make an event"))?;
+        let idle = Bell::new().map_err(SessionError::step("make an event"))?;
         let builder = {
             let pool = Arc::clone(&pool);
             spawn("builder", move || pool.build())?
@@ -144,9 +144,7 @@ impl Session {
             idle,
         };
         let shared = Arc::new(shared);
-        let stop =
-            eventfd(0, EventfdFlags::CLOEXEC).map_err(SessionError::step("make an event"))?;
-        let stop = Arc::new(stop);
+        let stop = Arc::new(Bell::new().map_err(SessionError::step("make an event"))?);
         let acceptor = {
             let (shared, stop) = (Arc::clone(&shared), Arc::clone(&stop));
             spawn("accept", move || accept(&shared, &listener, &stop))?
@@ -175,10 +173,9 @@ impl Session {
     pub fn finish(self) {
         let Session { shared, builder, listener, acceptor, stop, .. } = self;
         while shared.connections.load(Ordering::Acquire) > 0 {
-            let mut count = [0; 8];
-            let _ = rustix::io::read(&shared.idle, &mut count);
+            shared.idle.wait();
         }
-        let _ = rustix::io::write(&*stop, &1u64.to_ne_bytes());
+        let _ = stop.ring();
         shared.pool.close();
         shared.outsiders.close();
         if [acceptor, builder, listener].map(|thread| thread.join().is_err()).contains(&true) {
@@ -204,7 +201,7 @@ fn listener() -> Result<(OwnedFd, String)> {
 }
 
 /// Takes connections until `stop` becomes readable.
-fn accept(shared: &Arc<Shared>, listener: &OwnedFd, stop: &OwnedFd) {
+fn accept(shared: &Arc<Shared>, listener: &OwnedFd, stop: &Bell) {
     let me = rustix::process::geteuid();
     loop {
         let mut fds = [PollFd::new(listener, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
@@ -252,7 +249,7 @@ impl Closing {
 impl Drop for Closing {
     fn drop(&mut self) {
         if self.0.connections.fetch_sub(1, Ordering::AcqRel) == 1 {
-            let _ = rustix::io::write(&self.0.idle, &1u64.to_ne_bytes());
+            let _ = self.0.idle.ring();
         }
     }
 }

@@ -9,11 +9,12 @@
 
 use super::spool::Spool;
 use crate::Error;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use txos_host::Bell;
 
 /// What is carried at once. A pipe that polls writable takes `PIPE_BUF` (4096) bytes for sure.
 pub(super) const CHUNK: usize = 16 << 10;
@@ -22,26 +23,24 @@ const PIPE_BUF: usize = 4096;
 /// How the pumps of one attempt are told to stop. Raised once, never lowered.
 #[derive(Debug)]
 pub(super) struct Control {
-    ended: OwnedFd,
-    cancelled: OwnedFd,
+    ended: Bell,
+    cancelled: Bell,
 }
 
 impl Control {
     pub(super) fn new() -> Result<Control, Error> {
-        let event = || {
-            eventfd(0, EventfdFlags::CLOEXEC).map_err(Error::system("make a stop event for pumps"))
-        };
+        let event = || Bell::new().map_err(Error::system("make a stop event for pumps"));
         Ok(Control { ended: event()?, cancelled: event()? })
     }
 
     /// The transaction's processes have ended: carry on what is there already, then stop.
     pub(super) fn end(&self) {
-        let _ = rustix::io::write(&self.ended, &1u64.to_ne_bytes());
+        let _ = self.ended.ring();
     }
 
     /// Stop at once; what is not yet written outside is dropped.
     pub(super) fn cancel(&self) {
-        let _ = rustix::io::write(&self.cancelled, &1u64.to_ne_bytes());
+        let _ = self.cancelled.ring();
     }
 }
 

@@ -37,7 +37,7 @@ use crate::filter::{Arch, under_policy};
 use crate::sys::{self, Answer, Notified, TIMEX_SIZE};
 use crate::{ENOTXSUPPORT, Error, OnUnsupported, Policy};
 use report::{Collector, Kind};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::time::Timespec;
@@ -50,6 +50,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use target::{Peer, Target};
 use turn::{Turn, Waiting as TurnWaiting};
+use txos_host::Bell;
 
 /// `ADJ_OFFSET_SS_READ`: the one mode of adjtimex(2) besides 0 that changes nothing.
 const ADJ_OFFSET_SS_READ: u32 = 0xa001;
@@ -96,7 +97,7 @@ pub struct Supervisor {
 #[derive(Debug)]
 struct Shared {
     listener: OwnedFd,
-    stop: OwnedFd,
+    stop: Bell,
     policy: Policy,
     hooks: Hooks,
     /// Whose turn it is to wait for calls.
@@ -127,8 +128,7 @@ impl Supervisor {
         hooks: Hooks,
         most: usize,
     ) -> Result<Supervisor, Error> {
-        let stop = eventfd(0, EventfdFlags::CLOEXEC)
-            .map_err(Error::system("make the supervisor's stop event"))?;
+        let stop = Bell::new().map_err(Error::system("make the supervisor's stop event"))?;
         let sync_wake_up = sys::notif_sync_wake_up(listener.as_fd());
         let (turn, collected) = (Turn::default(), Mutex::default());
         let (members, used, waiters, threads) = Default::default();
@@ -173,8 +173,7 @@ impl Supervisor {
     }
 
     fn end(&mut self) {
-        // The counter of an event cannot overflow by one write; there is nothing else to fail.
-        let _ = rustix::io::write(&self.shared.stop, &1u64.to_ne_bytes());
+        let _ = self.shared.stop.ring();
         self.shared.hooks.gateway.finish();
         // One that ends may have added another one before.
         loop {

@@ -10,11 +10,12 @@ use std::{
 };
 
 use rustix::{
-    event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll::EventFlags, eventfd, poll},
+    event::{PollFd, PollFlags, Timespec, epoll::EventFlags, poll},
     fs::{FlockOperation, Mode, OFlags, fcntl_setfl, flock, fstat, open},
     io::{Errno, ioctl_fionread, read, write},
     pipe::{PipeFlags, SpliceFlags, fcntl_getpipe_size, fcntl_setpipe_size, pipe_with, tee},
 };
+use txos_host::Bell;
 
 /// What an outer pipe grows to at the most.
 const MOST: usize = 64 << 20;
@@ -29,7 +30,7 @@ type Key = (u64, u64);
 pub(crate) struct Waiting {
     counts: Arc<Mutex<HashMap<Key, usize>>>,
     /// Rung for each that begins to wait.
-    bell: Arc<OwnedFd>,
+    bell: Arc<Bell>,
 }
 
 impl Waiting {
@@ -38,8 +39,7 @@ impl Waiting {
     /// # Errors
     /// If the session is out of descriptors.
     pub(crate) fn new() -> Result<Waiting, Errno> {
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Waiting { counts: Arc::default(), bell: Arc::new(bell) })
+        Ok(Waiting { counts: Arc::default(), bell: Arc::new(Bell::new()?) })
     }
 
     /// What becomes readable, and never is read.
@@ -54,7 +54,7 @@ impl Waiting {
 
     fn add(&self, key: Key) {
         *self.all().entry(key).or_default() += 1;
-        let _ = write(&*self.bell, &1u64.to_ne_bytes());
+        let _ = self.bell.ring();
     }
 
     fn take(&self, key: Key) {

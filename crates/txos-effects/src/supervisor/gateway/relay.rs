@@ -7,11 +7,11 @@
 
 use super::tapes::{Next, Recorder};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fd::OwnedFd;
 use rustix::net::{SendFlags, Shutdown, send, shutdown};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
+use txos_host::Bell;
 
 const CHUNK: usize = 32 << 10;
 /// Longest time for what members had sent, once they have ended.
@@ -42,7 +42,7 @@ struct Way {
 
 impl Relay {
     /// Carries until the end. Gives a line where a tape was replayed.
-    pub(super) fn carry(mut self, stop: &OwnedFd) -> Option<String> {
+    pub(super) fn carry(mut self, stop: &Bell) -> Option<String> {
         let mut said = None;
         if self.outside.is_none() {
             match self.replay(stop) {
@@ -68,7 +68,7 @@ impl Relay {
     }
 
     /// Replays a tape; whether it was enough.
-    fn replay(&mut self, stop: &OwnedFd) -> io::Result<bool> {
+    fn replay(&mut self, stop: &Bell) -> io::Result<bool> {
         let mut bytes = vec![0; CHUNK];
         let Some(recorded) = &mut self.recorded else { return Ok(false) };
         let mut closed = false;
@@ -127,7 +127,7 @@ impl Relay {
         Ok(())
     }
 
-    fn live(&mut self, stop: &OwnedFd) -> io::Result<()> {
+    fn live(&mut self, stop: &Bell) -> io::Result<()> {
         let Some(outside) = &self.outside else { return Ok(()) };
         self.inside.set_nonblocking(true)?;
         outside.set_nonblocking(true)?;
