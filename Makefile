@@ -43,9 +43,9 @@ test: ## build, then run the whole test suite
 	CXLOCK_LOOM_PREEMPTIONS=3 crates/cxlock/check.sh loom
 	scripts/test
 
-programs: build ## run the real programs of the test suite in transactions, none left out
+programs: build ## run the real programs of the test suite in transactions, none left out (root)
 	@scripts/setup build test programs
-	cargo test --locked -p txos-tests --test effects_programs --test programs
+	TXOS_SKIPS=0 scripts/test --test effects_programs --test programs
 
 build: ## build target/release/txos and libtxos
 	@scripts/setup build

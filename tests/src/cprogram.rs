@@ -80,8 +80,8 @@ pub fn cases(name: &str) {
     if crate::txos::native_only() {
         crate::skip!("nothing to compare natively");
     }
-    if !crate::who::am_root() {
-        crate::skip!("an ordinary user needs a session of txos exec");
+    if let Some(why) = crate::who::Who::Root.impossible() {
+        crate::skip!("{why} (an ordinary user needs a session of txos exec)");
     }
     let scratch = Scratch::new();
     let program = compiled(&scratch, name, false);
@@ -92,6 +92,9 @@ pub fn cases(name: &str) {
     for case in list.stdout.lines() {
         let place = Scratch::new();
         let outcome = run(&place, &program, [case]);
+        for line in outcome.stdout.lines().filter(|line| line.starts_with("Skip: ")) {
+            println!("{line} ({case})");
+        }
         if outcome.code() != 0 {
             failed.push(format!("{name} {case}: {outcome}"));
         }

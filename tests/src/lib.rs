@@ -63,8 +63,8 @@ macro_rules! needs_root {
         if $crate::txos::native_only() {
             $crate::skip!("nothing to compare natively");
         }
-        if !$crate::who::am_root() {
-            $crate::skip!("needs root");
+        if let Some(why) = $crate::who::Who::Root.impossible() {
+            $crate::skip!("{why}");
         }
     };
 }

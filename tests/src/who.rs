@@ -4,6 +4,8 @@ use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::Command;
+use std::sync::OnceLock;
 
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 
@@ -36,8 +38,44 @@ impl Who {
             Who::User if am_root() && crate::exec::find("setpriv").is_none() => {
                 Some("needs setpriv(1) to become an ordinary user")
             }
-            _ => None,
+            _ if crate::txos::native_only() => None,
+            _ => self.lack(),
         }
+    }
+
+    /// What the machine does not grant this one, though no transaction runs without it.
+    fn lack(self) -> Option<&'static str> {
+        static LACKS: [OnceLock<Option<String>>; 2] = [OnceLock::new(), OnceLock::new()];
+        let find = || {
+            let closed = || !DEVICES.iter().all(|node| is_open(&Path::new("/dev").join(node.0)));
+            let opened_by_root = self == Who::User && am_root() && closed();
+            let by = if opened_by_root { &[Who::Root, self][..] } else { &[self] };
+            closed_device().or_else(|| by.iter().find_map(|who| who.refused_mount()))
+        };
+        LACKS[usize::from(self == Who::User)].get_or_init(find).as_deref()
+    }
+
+    /// Why this one can't mount anything in a namespace of his own, if so.
+    fn refused_mount(self) -> Option<String> {
+        let mut words = ["unshare", "--mount"].to_vec();
+        let number = USER.to_string();
+        if self == Who::User {
+            words.extend(["--user", "--map-root-user"]);
+            if am_root() {
+                let become_user = ["setpriv", "--reuid", &number, "--regid", &number];
+                let no_more = ["--clear-groups", "--inh-caps=-all", "--"];
+                words.splice(0..0, become_user.into_iter().chain(no_more));
+            }
+        }
+        words.extend(["mount", "-t", "tmpfs", "none", "/tmp"]);
+        let tried = Command::new(words[0]).args(&words[1..]).env("LC_ALL", "C").output();
+        let said = match tried {
+            Ok(tried) if tried.status.success() => return None,
+            Ok(tried) => String::from_utf8_lossy(&tried.stderr).trim().replace('\n', "; "),
+            Err(error) => format!("{}: {error}", words[0]),
+        };
+        let whom = if self == Who::Root { "root" } else { "an ordinary user" };
+        Some(format!("{whom} may not mount anything here: {said}"))
     }
 
     /// The user id by which the scenario's files are owned.
@@ -93,4 +131,10 @@ const DEVICES: [(&str, u32, u32); 2] = [("fuse", 10, 229), ("null", 1, 3)];
 /// Whether everybody may read and write it.
 fn is_open(device: &Path) -> bool {
     fs::metadata(device).is_ok_and(|m| m.permissions().mode() & 0o006 == 0o006)
+}
+
+/// Why `/dev/fuse` can't be used, not even by who runs the suite, if so.
+fn closed_device() -> Option<String> {
+    let opened = fs::File::options().read(true).write(true).open("/dev/fuse");
+    opened.err().map(|error| format!("/dev/fuse can't be opened here: {error}"))
 }

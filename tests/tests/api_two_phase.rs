@@ -8,8 +8,8 @@ fn memory_and_files_commit_together() {
     if txos::native_only() {
         txos_tests::skip!("nothing to compare natively");
     }
-    if !txos_tests::who::am_root() {
-        txos_tests::skip!("an ordinary user needs a session of txos exec");
+    if let Some(why) = txos_tests::who::Who::Root.impossible() {
+        txos_tests::skip!("{why} (an ordinary user needs a session of txos exec)");
     }
     let scratch = Scratch::new();
     let outcome = cprogram::run(&scratch, &txos::helper("two_phase"), [""; 0]);

@@ -8,8 +8,7 @@ use txos_tests::exec;
 use txos_tests::scratch::Scratch;
 use txos_tests::skip;
 use txos_tests::space::Space;
-use txos_tests::txos::{Txos, binary, native_only};
-use txos_tests::who::am_root;
+use txos_tests::txos::{Txos, binary};
 
 /// Installs the binary under test below `prefix`, and gives the unit's path.
 fn install(prefix: &Path) -> Option<PathBuf> {
@@ -41,9 +40,7 @@ fn executed(unit: &Path) -> Vec<String> {
 
 #[test]
 fn what_the_unit_executes_finishes_what_a_death_left() {
-    if native_only() || !am_root() {
-        skip!("needs root, and a txos");
-    }
+    txos_tests::needs_root!();
     if exec::find("make").is_none() || exec::find("strace").is_none() {
         skip!("no make or no strace here");
     }

@@ -8,15 +8,12 @@ use txos_tests::gate::Gate;
 use txos_tests::scratch::Scratch;
 use txos_tests::skip;
 use txos_tests::space::Space;
-use txos_tests::txos::{Txos, native_only};
-use txos_tests::who::am_root;
+use txos_tests::txos::Txos;
 
 /// Mounts what `make` makes of a file `image`, lets an outsider change things just after they were
 /// read, all within one tick of the clock, and requires that each change is found.
 fn changes_within_a_tick_are_found(make: &str, tool: &str) {
-    if native_only() || !am_root() {
-        skip!("needs root, and a txos");
-    }
+    txos_tests::needs_root!();
     if txos_tests::exec::find(tool).is_none() {
         skip!("no {tool}");
     }

@@ -13,15 +13,19 @@ use txos_tests::gate::Gate;
 use txos_tests::scratch::Scratch;
 use txos_tests::skip;
 use txos_tests::txos::{Txos, native_only};
-use txos_tests::who::{Who, am_root};
+use txos_tests::who::Who;
 
 /// A pause limit that no busy machine reaches, for tests whose subject is another.
 const LONG: &str = "--pause-limit=50s";
 
 /// A scratch directory and a domain; `None`, with a line that says why, if there can be none here.
 fn set_up() -> Option<(Scratch, Domain)> {
-    if native_only() || !am_root() {
-        println!("Skip: needs root, and a txos");
+    if let Some(why) = Who::Root.impossible() {
+        println!("Skip: {why}");
+        return None;
+    }
+    if native_only() {
+        println!("Skip: nothing to compare natively");
         return None;
     }
     let scratch = Scratch::new();
@@ -445,18 +449,14 @@ fn listens(pid: Pid) -> bool {
 
 #[test]
 fn what_changed_before_anybody_listened_dooms_soon() {
-    if native_only() || !am_root() {
-        skip!("needs root, and a txos");
-    }
+    txos_tests::needs_root!();
     let scratch = Scratch::new();
     doomed_by(&scratch, |_| fs::write(scratch.inside().join("f"), "2").unwrap());
 }
 
 #[test]
 fn who_changes_what_was_read_dooms_at_once_and_is_named() {
-    if native_only() || !am_root() {
-        skip!("needs root, and a txos");
-    }
+    txos_tests::needs_root!();
     let scratch = Scratch::new();
     let mut outsider = std::process::Command::new("sh");
     // It lives until its input ends: who has ended has no name any more.
@@ -488,8 +488,9 @@ fn who_changes_what_was_read_dooms_at_once_and_is_named() {
 
 #[test]
 fn a_user_without_a_subtree_of_his_own_is_told_so() {
-    if native_only() || Who::User.impossible().is_some() || !am_root() {
-        skip!("needs root, and another user");
+    txos_tests::needs_root!();
+    if let Some(why) = Who::User.impossible() {
+        skip!("{why}");
     }
     let scratch = Scratch::new();
     scratch.give_to(Who::User);

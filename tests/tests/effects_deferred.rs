@@ -258,9 +258,10 @@ impl Journal {
 
 #[test]
 fn journal_entries_are_sent_by_a_commit_and_dropped_by_an_abort() {
-    if exec::find("python3").is_none() || !txos_tests::who::am_root() {
-        txos_tests::skip!("python3(1) and root are needed");
+    if exec::find("python3").is_none() {
+        txos_tests::skip!("no python3(1)");
     }
+    txos_tests::needs_root!();
     for_both(|scratch, txos| {
         let journal = Journal::open(scratch);
         let txos = txos.outer(journal.outer.clone());

@@ -12,7 +12,6 @@ use txos_tests::history::{Plan, Record, cycle, perform};
 use txos_tests::scratch::Scratch;
 use txos_tests::skip;
 use txos_tests::txos::native_only;
-use txos_tests::who::am_root;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
@@ -37,8 +36,8 @@ fn what_random_transactions_saw_has_a_serial_order() {
     if native_only() {
         skip!("natively nothing is isolated");
     }
-    if !am_root() {
-        skip!("needs root");
+    if let Some(why) = txos_tests::who::Who::Root.impossible() {
+        skip!("{why}");
     }
     let plan = plan(1000);
     println!("TXOS_SEED={}", plan.seed);

@@ -9,8 +9,8 @@ use txos_tests::gate::Gate;
 use txos_tests::scratch::Scratch;
 use txos_tests::skip;
 use txos_tests::terminal::Terminal;
-use txos_tests::txos::{Txos, binary, for_both, for_one, native_only};
-use txos_tests::who::{Who, am_root};
+use txos_tests::txos::{Txos, binary, for_both, for_one};
+use txos_tests::who::Who;
 
 /// A name of a file that would forge a line, ring, colour, rename the window, and turn text around.
 const NAME: &str =
@@ -105,9 +105,7 @@ fn names_that_forge_lines_and_steer_terminals_are_escaped_in_every_report() {
 
 #[test]
 fn what_a_command_prints_that_is_given_up_does_not_reach_the_terminal_if_output_is_deferred() {
-    if native_only() || !am_root() {
-        skip!("needs root, and a txos");
-    }
+    txos_tests::needs_root!();
     let scratch = Scratch::new();
     let (gate, live) = (Gate::new(scratch.live()), scratch.live().display().to_string());
     let f = scratch.inside().join("f");

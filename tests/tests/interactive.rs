@@ -29,8 +29,8 @@ macro_rules! needs_txos {
         if native_only() {
             skip!("nothing to compare natively");
         }
-        if !txos_tests::who::am_root() {
-            skip!("needs root");
+        if let Some(why) = txos_tests::who::Who::Root.impossible() {
+            skip!("{why}");
         }
     };
 }

@@ -12,15 +12,15 @@ use txos_tests::report::Report;
 use txos_tests::scratch::Scratch;
 use txos_tests::skip;
 use txos_tests::txos::{Txos, for_one, helper, native_only};
-use txos_tests::who::{Who, am_root};
+use txos_tests::who::Who;
 
 macro_rules! meeting {
     ($setup:literal, $first:literal, $outside:literal, $then:literal) => {{
         if native_only() {
             skip!("natively nothing is isolated");
         }
-        if !am_root() {
-            skip!("needs root");
+        if let Some(why) = Who::Root.impossible() {
+            skip!("{why}");
         }
         Meeting { setup: $setup, first: $first, outside: $outside, then: $then }
     }};

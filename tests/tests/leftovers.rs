@@ -8,7 +8,6 @@ use txos_tests::scratch::Scratch;
 use txos_tests::skip;
 use txos_tests::space::Space;
 use txos_tests::txos::{Txos, binary, copy_for_users, copy_program, for_both, native_only};
-use txos_tests::who::am_root;
 
 /// Every path below `dir` as seen in the namespace.
 fn names(space: &Space, dir: &str) -> BTreeSet<String> {
@@ -30,8 +29,8 @@ fn the_usual_places_stay_as_they_were() {
     if native_only() {
         skip!("nothing to compare natively");
     }
-    if !am_root() {
-        skip!("needs root");
+    if let Some(why) = txos_tests::who::Who::Root.impossible() {
+        skip!("{why}");
     }
     let scratch = Scratch::new();
     // Places of its own, so that other programs of the machine don't disturb the count.
@@ -68,8 +67,8 @@ fn the_state_does_not_grow_with_every_transaction() {
     if native_only() {
         skip!("nothing to compare natively");
     }
-    if !am_root() {
-        skip!("needs root");
+    if let Some(why) = txos_tests::who::Who::Root.impossible() {
+        skip!("{why}");
     }
     let scratch = Scratch::new();
     let txos = Txos::new(&scratch);

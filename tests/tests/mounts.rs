@@ -8,14 +8,14 @@ use txos_tests::skip;
 use txos_tests::space::Space;
 use txos_tests::tree::{self, Run};
 use txos_tests::txos::{Txos, native_only};
-use txos_tests::who::{Who, am_root};
+use txos_tests::who::Who;
 
 /// Makes the same mounts in both trees, runs a script natively in one and by `txos` in the other,
 /// and compares.
 #[track_caller]
 fn compare(who: Who, mounts: &str, script: &str, state: Option<&str>) {
-    if !am_root() {
-        skip!("needs root");
+    if let Some(why) = Who::Root.impossible() {
+        skip!("{why}");
     }
     let scratch = Scratch::new();
     scratch.give_to(who);
@@ -154,8 +154,8 @@ fn a_mount_made_outside_during_the_run_is_no_way_to_lose_anything() {
     if native_only() {
         skip!("nothing to compare natively");
     }
-    if !am_root() {
-        skip!("needs root");
+    if let Some(why) = Who::Root.impossible() {
+        skip!("{why}");
     }
     let scratch = Scratch::new();
     let space = match Space::new(&scratch, "mkdir inside/m; echo o >inside/m/f") {
@@ -183,8 +183,8 @@ fn proc_and_dev_are_the_ones_of_the_view() {
     if native_only() {
         skip!("nothing to compare natively");
     }
-    if !am_root() {
-        skip!("needs root");
+    if let Some(why) = Who::Root.impossible() {
+        skip!("{why}");
     }
     let scratch = Scratch::new();
     let script = "test -e /proc/self/status && test -r /proc/$$/maps && echo proc; head -c 4 /dev/zero | wc -c; \

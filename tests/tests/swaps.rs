@@ -64,7 +64,8 @@ fn by_another_process_of_the_same_user() {
         skip!("nothing to compare natively");
     }
     for who in [Who::Root, Who::User] {
-        if who.impossible().is_some() {
+        if let Some(why) = who.impossible() {
+            println!("Skip: {why}");
             continue;
         }
         let scratch = Scratch::new();
@@ -99,9 +100,7 @@ fn by_another_process_of_the_same_user() {
 /// The attacker owns the tree; the trap is root's, and so is the transaction.
 #[test]
 fn by_another_user_against_root() {
-    if native_only() || !am_root() {
-        skip!("needs root, and nothing is to be compared natively");
-    }
+    txos_tests::needs_root!();
     let scratch = Scratch::new();
     lay_out(&scratch);
     let trap = Tree::of(&scratch.base().join("trap")).unwrap();

@@ -128,8 +128,8 @@ macro_rules! as_root {
         // A stand-in for the binary would do all of this to the machine.
         let version = exec::run(version_command());
         assert!(version.stdout.starts_with("txos "), "not txos: {version}");
-        if !am_root() {
-            skip!("needs root");
+        if let Some(why) = Who::Root.impossible() {
+            skip!("{why}");
         }
     };
 }
