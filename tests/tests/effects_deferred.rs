@@ -2,7 +2,7 @@
 //! and what a transaction that is kept carries until somebody decides.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::os::unix::net::UnixDatagram;
+use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
@@ -205,9 +205,21 @@ else:
     socket.send_fds(to, [b""], [file])
 "#;
 
-/// A journal's socket as the host has it; a namespace of its own shows it in its place.
+/// Runs a command with its output on a stream into the journal, as systemd-cat(1) does.
+const STREAM: &str = r#"
+import os, socket, sys
+to = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+to.connect("/run/systemd/journal/stdout")
+to.shutdown(socket.SHUT_RD)
+to.sendall((sys.argv[1] + "\n\n6\n1\n0\n0\n0\n").encode())
+os.dup2(to.fileno(), 1)
+os.execvp(sys.argv[2], sys.argv[2:])
+"#;
+
+/// A journal's sockets as the host has them; a namespace of its own shows them in their place.
 struct Journal {
     socket: UnixDatagram,
+    streams: UnixListener,
     outer: Vec<std::ffi::OsString>,
 }
 
@@ -226,9 +238,26 @@ impl Journal {
         let socket = UnixDatagram::bind(&path).expect("a case can be set up");
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666))
             .expect("a case can be set up");
+        let path = path.with_file_name("stdout");
+        let streams = UnixListener::bind(&path).expect("a case can be set up");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666))
+            .expect("a case can be set up");
+        streams.set_nonblocking(true).expect("a case can be set up");
         let setup = format!("mount --bind '{}' /run && exec \"$@\"", run.display());
         let outer = ["unshare", "--mount", "sh", "-c", &setup, "sh"].map(Into::into).to_vec();
-        Journal { socket, outer }
+        Journal { socket, streams, outer }
+    }
+
+    /// All of each stream that has come and ended.
+    fn streamed(&self) -> Vec<String> {
+        let mut all = Vec::new();
+        while let Ok((mut stream, _)) = self.streams.accept() {
+            stream.set_nonblocking(false).expect("a case can be set up");
+            let mut text = String::new();
+            std::io::Read::read_to_string(&mut stream, &mut text).expect("a stream's text");
+            all.push(text);
+        }
+        all
     }
 
     /// All that lies there: each the length of an entry, or of the file that came in its place.
@@ -290,6 +319,46 @@ fn journal_entries_are_sent_by_a_commit_and_dropped_by_an_abort() {
         let out = txos.sh(&["--allow", "/run/systemd/journal/socket"], &format!("{script} exit 3"));
         out.expect(3);
         assert_eq!(journal.took(), both, "{out}");
+    });
+}
+
+#[test]
+fn streams_into_the_journal_are_sent_by_a_commit_and_dropped_by_an_abort() {
+    if exec::find("python3").is_none() {
+        txos_tests::skip!("no python3(1)");
+    }
+    txos_tests::needs_root!();
+    for_both(|scratch, txos| {
+        let journal = Journal::open(scratch);
+        let txos = txos.outer(journal.outer.clone());
+        let program = scratch.base().join("stream.py");
+        std::fs::write(&program, STREAM).unwrap();
+        let script = format!("python3 '{}' cat echo one || exit 9; ", program.display());
+        let json = scratch.base().join("report.json");
+        let options = ["--json", json.to_str().unwrap()];
+        let out = txos.sh(&options, &format!("{script} exit 3"));
+        out.expect(3);
+        assert_eq!(journal.streamed(), [""; 0], "an abort sent some: {out}");
+        let kept = Report::read(&json).0["effects"]["messages"].to_string();
+        assert_eq!(kept, r#"["journal: a stream of cat","journal: one"]"#, "{out}");
+        let header = "cat\n\n6\n1\n0\n0\n0\n";
+        let out = txos.sh(&options, &script);
+        out.expect(0);
+        assert_eq!(journal.streamed(), [format!("{header}one\n")], "{out}");
+        // The program itself, where there is one: its writer lives on after what it was started by.
+        if exec::find("systemd-cat").is_some() {
+            let out = txos.sh(&options, "systemd-cat -t row sh -c 'echo a; echo b >&2'");
+            let streamed = journal.streamed();
+            out.expect(0);
+            let texts: Vec<_> = streamed.iter().map(|s| s.splitn(8, '\n').last()).collect();
+            assert_eq!(texts, [Some("a\nb\n")], "{out}");
+            assert!(streamed[0].starts_with("row\n"), "{streamed:?}");
+        }
+        // Let through, it is there at once.
+        let out = txos.sh(&["--allow", "/run/systemd/journal/stdout"], &format!("{script} exit 3"));
+        let streamed = journal.streamed();
+        out.expect(3);
+        assert_eq!(streamed, [format!("{header}one\n")], "{out}");
     });
 }
 

@@ -40,6 +40,8 @@ pub enum FromView {
     Log,
     /// The socket of the view's journal (with its descriptor): take the messages.
     Journal,
+    /// The listening socket of the view's journal (with its descriptor): take the streams.
+    JournalStreams,
     /// The device of a file system of one file (with its descriptor): serve the log on it.
     ExemptLog {
         /// Which of [`ViewSpec::logs`](crate::ViewSpec::logs).

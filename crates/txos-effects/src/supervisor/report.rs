@@ -134,8 +134,10 @@ impl EffectsReport {
     /// `ECONNREFUSED`, or were let through by `--allow PATH`. Looks at the stable tree, so it must be
     /// called outside the view.
     pub fn host_sockets(&self) -> impl Iterator<Item = &Contact> {
-        use crate::syslog::{JOURNAL, JOURNAL_LOG, LOG};
-        let own = |contact: &&Contact| [LOG, JOURNAL, JOURNAL_LOG].contains(&&*contact.address);
+        use crate::syslog::{JOURNAL, JOURNAL_LOG, JOURNAL_STREAMS, LOG};
+        let own = |contact: &&Contact| {
+            [LOG, JOURNAL, JOURNAL_LOG, JOURNAL_STREAMS].contains(&&*contact.address)
+        };
         self.local.iter().filter(move |contact| !own(contact)).filter(|contact| {
             std::fs::metadata(&contact.address).is_ok_and(|status| status.file_type().is_socket())
         })

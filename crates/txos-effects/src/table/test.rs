@@ -179,6 +179,10 @@ const WITNESSES: &[(&str, &str)] = &[
     ("/dev/log", "log_messages_are_sent_by_a_commit_and_dropped_by_an_abort"),
     ("/proc/sys, /sys and their kind for writing", "the_machines_settings_are_read_only"),
     ("/run/systemd/journal/socket", "journal_entries_are_sent_by_a_commit_and_dropped_by_an_abort"),
+    (
+        "/run/systemd/journal/stdout",
+        "streams_into_the_journal_are_sent_by_a_commit_and_dropped_by_an_abort",
+    ),
     ("O_SYNC, O_DSYNC", "synchronous_writes_do_not_wait_and_are_committed"),
     ("RENAME_WHITEOUT", "a_whiteout_cannot_be_made_by_hand"),
     ("SECCOMP_FILTER_FLAG_NEW_LISTENER", "a_member_can_install_filters_but_no_second_listener"),

@@ -10,7 +10,7 @@ use rustix::{
     fs::{AtFlags, CWD, Mode, OFlags, chmodat, openat},
     io::Errno,
     mount::{MountFlags, mount, mount_bind},
-    net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, socket_with},
+    net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with},
     pty::{ptsname, unlockpt},
 };
 
@@ -20,6 +20,8 @@ use crate::{Channel, FromView, Result, ViewError, ViewSpec};
 /// Where the host's journal takes entries, and where it takes those of syslog(3).
 const JOURNAL: &str = "/run/systemd/journal/socket";
 const JOURNAL_LOG: &str = "/run/systemd/journal/dev-log";
+/// Where it takes streams, those of systemd-cat(1).
+const JOURNAL_STREAMS: &str = "/run/systemd/journal/stdout";
 
 /// The devices that every program may use and that hold no state of the machine.
 const NODES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
@@ -88,6 +90,14 @@ pub(super) fn mount_devices(
         channel.send(&FromView::Journal, Some(socket.as_fd()))?;
         show_log(spec, root, &helpers.join("journal"), JOURNAL)?;
     }
+    if !is_live(spec, Path::new(JOURNAL_STREAMS))
+        && inside(root, Path::new(JOURNAL_STREAMS)).exists()
+    {
+        let socket = bind_socket(&helpers, "journal-streams", SocketType::STREAM)?;
+        listen(&socket, 128).map_err(|errno| ViewError::step("listen for streams", errno))?;
+        channel.send(&FromView::JournalStreams, Some(socket.as_fd()))?;
+        show_log(spec, root, &helpers.join("journal-streams"), JOURNAL_STREAMS)?;
+    }
     let terminal = match spec.terminal.contains(&true) {
         true => Some(open_terminal(&pts, channel)?),
         false => None,
@@ -113,11 +123,15 @@ fn show_log(spec: &ViewSpec, root: &Path, from: &Path, path: &str) -> Result<()>
 
 /// A log of the view: a socket whose messages the manager keeps until the commit.
 fn bind_log(dir: &Path, name: &str) -> Result<OwnedFd> {
+    bind_socket(dir, name, SocketType::DGRAM)
+}
+
+fn bind_socket(dir: &Path, name: &str, kind: SocketType) -> Result<OwnedFd> {
     let failed = |errno| ViewError::step(format!("make the view's {name} socket"), errno);
     let place = openat(CWD, dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         .map_err(failed)?;
-    let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
-        .map_err(failed)?;
+    let socket =
+        socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).map_err(failed)?;
     // An address holds 108 bytes only, which the path of a state directory can exceed.
     let short = format!("/proc/self/fd/{}/{name}", place.as_raw_fd());
     bind(&socket, &SocketAddrUnix::new(short).map_err(failed)?).map_err(failed)?;

@@ -333,6 +333,7 @@ impl Attempt<'_> {
             FromView::Stdin => self.streams.adopt_stdin(fd()?),
             FromView::Log => running.messages.take(fd()?, Log::Syslog)?,
             FromView::Journal => running.messages.take(fd()?, Log::Journal)?,
+            FromView::JournalStreams => running.messages.take_streams(fd()?)?,
             FromView::Left => {
                 running.left = serde_json::from_reader(File::from(fd()?))
                     .context("cannot understand what the processes left")?;

@@ -81,6 +81,12 @@ const PEER: &[Case] = &[
          journal names txos as their sender.)",
     ),
     when(
+        "/run/systemd/journal/stdout",
+        Deferred,
+        "Streams into the journal (systemd-cat) are kept line by line among the other messages, sent \
+         after the commit, and dropped by an abort.",
+    ),
+    when(
         "a local socket of an outsider",
         Flag,
         "ECONNREFUSED inside, and the report names it; --allow PATH lets it through. Abstract \

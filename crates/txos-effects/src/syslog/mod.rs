@@ -4,7 +4,8 @@
 //! shells), and, where the host has one, at the native socket of the journal (sd_journal_send(3)); the
 //! manager takes what arrives. After an abort nothing was logged. Each message is one datagram, at the
 //! commit as it was inside, with the time that the program wrote into it. (Who sent it the journal asks the
-//! kernel: that is txos then.)
+//! kernel: that is txos then.) Beside the datagrams there are streams into the journal, of systemd-cat(1):
+//! see [`streams`].
 //!
 //! An entry of the journal that is too long for a datagram comes as a memory file with an empty one. Its
 //! content is taken when it comes: what its sender writes there later is no part of it.
@@ -13,6 +14,8 @@
 //! * Nothing is lost for being late: [`Messages::finish`] is called when the last process has
 //!   ended, and takes what still lies in the sockets.
 //! * A member cannot hold up the taking: a descriptor is read only where it is a file in memory.
+
+mod streams;
 
 use crate::Error;
 use crate::ipc::Bytes;
@@ -26,12 +29,13 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recv, recvmsg, sendmsg,
 };
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Write};
 use std::mem::MaybeUninit;
 use std::os::unix::fs::FileExt;
-use std::os::unix::net::UnixDatagram;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -43,6 +47,8 @@ pub const LOG: &str = "/dev/log";
 pub const JOURNAL_LOG: &str = "/run/systemd/journal/dev-log";
 /// Where they find the journal.
 pub const JOURNAL: &str = "/run/systemd/journal/socket";
+/// Where they find the one that takes streams.
+pub const JOURNAL_STREAMS: &str = "/run/systemd/journal/stdout";
 
 /// So many messages are kept at the most; what comes later is counted.
 const MAX_MESSAGES: usize = 10_000;
@@ -60,6 +66,8 @@ pub enum Log {
     Syslog,
     /// The journal's native socket.
     Journal,
+    /// A stream into the journal, by its number; its first message is its header.
+    Stream(u32),
 }
 
 /// One message.
@@ -113,6 +121,22 @@ impl Messages {
         Ok(())
     }
 
+    /// Starts to take streams into the journal from a listening socket.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`] when no thread can be had.
+    pub fn take_streams(&mut self, listener: OwnedFd) -> Result<(), Error> {
+        rustix::io::ioctl_fionbio(&listener, true).map_err(Error::system("listen for a log"))?;
+        let (stop, taken) = (Arc::clone(&self.stop), Arc::clone(&self.taken));
+        let taker = thread::Builder::new()
+            .name("txos-log".to_owned())
+            .spawn(move || streams::take_all(&listener, &stop, &taken))
+            .map_err(Error::system("start a thread for the log"))?;
+        self.takers.push(taker);
+        Ok(())
+    }
+
     /// Ends, and gives all that was sent.
     pub fn finish(self) -> Vec<Message> {
         let told = self.stop.ring().is_ok();
@@ -153,20 +177,34 @@ fn take_all(socket: &OwnedFd, log: Log, stop: &Bell, taken: &Mutex<Taken>) {
 }
 
 impl Taken {
-    /// Adds a message, of which nothing is known but that it came if it is `None`.
-    fn add(&mut self, to: Log, bytes: Option<Vec<u8>>) {
+    /// Adds a message, of which nothing is known but that it came if it is `None`. Whether it was kept.
+    fn add(&mut self, to: Log, bytes: Option<Vec<u8>>) -> bool {
+        let fits = |bytes: &Vec<u8>| self.bytes.saturating_add(bytes.len()) <= MAX_BYTES;
+        let Some(bytes) = bytes.filter(fits) else {
+            self.dropped += 1;
+            return false;
+        };
         // A datagram of no bytes says nothing.
-        match bytes {
-            Some(bytes) if bytes.is_empty() => {}
-            Some(bytes)
-                if self.messages.len() < MAX_MESSAGES
-                    && self.bytes.saturating_add(bytes.len()) <= MAX_BYTES =>
-            {
+        if bytes.is_empty() {
+            return true;
+        }
+        let count = self.messages.len();
+        match self.messages.last_mut() {
+            // What a stream goes on to say is one message, unless another came between.
+            Some(last) if matches!(to, Log::Stream(_)) && last.to == to && !last.begins() => {
+                self.bytes += bytes.len();
+                last.bytes.0.extend(bytes);
+            }
+            _ if count < MAX_MESSAGES => {
                 self.bytes += bytes.len();
                 self.messages.push(Message { to, bytes: Bytes(bytes) });
             }
-            _ => self.dropped += 1,
+            _ => {
+                self.dropped += 1;
+                return false;
+            }
         }
+        true
     }
 }
 
@@ -209,20 +247,30 @@ fn content(file: OwnedFd) -> Option<Vec<u8>> {
 /// Sends `messages` to the logs of the host, in order; gives a line where one could not be sent. Where there
 /// is no log they are dropped, as syslog(3) and sd_journal_send(3) do.
 pub fn deliver(messages: &[Message]) -> Option<String> {
-    send_to([LOG, JOURNAL], messages)
+    send_to([LOG, JOURNAL, JOURNAL_STREAMS], messages)
 }
 
-fn send_to(logs: [&str; 2], messages: &[Message]) -> Option<String> {
+fn send_to(logs: [&str; 3], messages: &[Message]) -> Option<String> {
     let [mut log, mut journal] = [None, None];
+    let mut streams = BTreeMap::new();
     let mut failed: Option<(usize, io::Error)> = None;
     for message in messages {
-        let (socket, path) = match message.to {
-            Log::Syslog => (&mut log, logs[0]),
-            Log::Journal => (&mut journal, logs[1]),
+        let sent = match message.to {
+            Log::Syslog => log
+                .get_or_insert_with(|| connect(logs[0]))
+                .as_ref()
+                .map(|socket| send(socket, message)),
+            Log::Journal => journal
+                .get_or_insert_with(|| connect(logs[1]))
+                .as_ref()
+                .map(|socket| send(socket, message)),
+            Log::Stream(number) => streams
+                .entry(number)
+                .or_insert_with(|| connect_stream(logs[2]))
+                .as_mut()
+                .map(|stream| stream.write_all(&message.bytes.0)),
         };
-        let socket = socket.get_or_insert_with(|| connect(path));
-        let Some(socket) = socket else { continue };
-        if let Err(error) = send(socket, message) {
+        if let Some(Err(error)) = sent {
             failed = Some((failed.map_or(0, |failed| failed.0) + 1, error));
         }
     }
@@ -232,6 +280,14 @@ fn send_to(logs: [&str; 2], messages: &[Message]) -> Option<String> {
             messages.len()
         )
     })
+}
+
+fn connect_stream(path: &str) -> Option<UnixStream> {
+    let stream = UnixStream::connect(path).ok()?;
+    stream.set_write_timeout(Some(PATIENCE)).ok()?;
+    // As who streams there does: the journal answers nothing.
+    stream.shutdown(std::net::Shutdown::Read).ok()?;
+    Some(stream)
 }
 
 fn connect(path: &str) -> Option<UnixDatagram> {
@@ -271,6 +327,13 @@ fn send_file(socket: &UnixDatagram, bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
+impl Message {
+    /// Whether it is the header of a stream.
+    fn begins(&self) -> bool {
+        matches!(self.to, Log::Stream(_)) && streams::identifier(&self.bytes.0).is_some()
+    }
+}
+
 impl fmt::Display for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         /// Longest line.
@@ -283,6 +346,10 @@ impl fmt::Display for Message {
                 let text = lines.find_map(|line| line.strip_prefix(b"MESSAGE="));
                 ("journal: ", text.unwrap_or(bytes))
             }
+            Log::Stream(_) => match streams::identifier(bytes) {
+                Some(identifier) => ("journal: a stream of ", identifier),
+                None => ("journal: ", bytes.trim_ascii_end()),
+            },
         };
         write!(f, "{before}{}", printable(&text[..text.len().min(LONGEST)]))
     }
@@ -314,12 +381,12 @@ mod tests {
         assert!(texts(&messages).iter().enumerate().all(|(n, text)| *text == format!("<13>m{n}")));
         let outside = dir.path().join("outside");
         let host = UnixDatagram::bind(&outside).unwrap();
-        assert_eq!(send_to([outside.to_str().unwrap(), ""], &messages[..5]), None);
+        assert_eq!(send_to([outside.to_str().unwrap(), "", ""], &messages[..5]), None);
         let mut space = [0; 64];
         let length = host.recv(&mut space).unwrap();
         assert_eq!(&space[..length], b"<13>m0");
         // Without a log they are dropped.
-        assert_eq!(send_to(["/nonexistent/log"; 2], &messages), None);
+        assert_eq!(send_to(["/nonexistent/log"; 3], &messages), None);
         // A log that has gone meanwhile is told.
         let first = connect(outside.to_str().unwrap()).unwrap();
         drop(host);
@@ -343,7 +410,7 @@ mod tests {
         assert_eq!(texts(&messages), ["journal: text", "journal: long"]);
         let text = serde_json::to_string(&messages).unwrap();
         assert_eq!(serde_json::from_str::<Vec<Message>>(&text).unwrap(), messages);
-        assert_eq!(send_to(["", outside.to_str().unwrap()], &messages), None);
+        assert_eq!(send_to(["", outside.to_str().unwrap(), ""], &messages), None);
         assert_eq!(receive(&host), Some(Some(short.to_vec())));
         assert!(receive(&host) == Some(Some(long)), "the long one is another");
     }
@@ -353,5 +420,60 @@ mod tests {
         let (reader, _writer) = rustix::pipe::pipe().unwrap();
         assert_eq!(content(reader), None);
         assert_eq!(content(File::open("/proc/self/maps").unwrap().into()), None);
+    }
+
+    #[test]
+    fn streams_keep_their_bytes_and_their_place_among_other_messages() {
+        let dir = tempfile::tempdir().unwrap();
+        let [inside, log, outside] = ["inside", "log", "outside"].map(|name| dir.path().join(name));
+        let mut taken = Messages::new().unwrap();
+        let listener = std::os::unix::net::UnixListener::bind(&inside).unwrap();
+        taken.take_streams(listener.into()).unwrap();
+        taken.take(UnixDatagram::bind(&log).unwrap().into(), Log::Syslog).unwrap();
+        let header = |name: &str| format!("{name}\n\n6\n1\n0\n0\n0\n");
+        let member = UnixDatagram::unbound().unwrap();
+        let mut first = UnixStream::connect(&inside).unwrap();
+        // Until the thread has taken it, so that the order is that of this test.
+        let count = |taken: &Messages, count: usize| {
+            let begun = std::time::Instant::now();
+            while taken.taken.lock().unwrap().messages.len() < count {
+                assert!(begun.elapsed() < Duration::from_secs(60), "{count} messages");
+                thread::sleep(Duration::from_millis(1));
+            }
+        };
+        first.write_all(&header("first").as_bytes()[..4]).unwrap();
+        thread::sleep(Duration::from_millis(20));
+        first.write_all(&header("first").as_bytes()[4..]).unwrap();
+        count(&taken, 1);
+        first.write_all(b"one\n").unwrap();
+        count(&taken, 2);
+        member.send_to(b"<13>between", &log).unwrap();
+        count(&taken, 3);
+        first.write_all(b"two\n").unwrap();
+        count(&taken, 4);
+        // One that is there only when all have ended, and one that never says what it is.
+        let mut last = UnixStream::connect(&inside).unwrap();
+        last.write_all(format!("{}three", header("last")).as_bytes()).unwrap();
+        UnixStream::connect(&inside).unwrap().write_all(b"no header").unwrap();
+        drop((first, last));
+        let messages = taken.finish();
+        let wanted = [
+            "journal: a stream of first",
+            "journal: one",
+            "<13>between",
+            "journal: two",
+            "journal: a stream of last",
+            "journal: three",
+        ];
+        assert_eq!(texts(&messages), wanted);
+        let host = std::os::unix::net::UnixListener::bind(&outside).unwrap();
+        assert_eq!(send_to(["", "", outside.to_str().unwrap()], &messages), None);
+        let received = || {
+            let mut text = String::new();
+            io::Read::read_to_string(&mut host.accept().unwrap().0, &mut text).unwrap();
+            text
+        };
+        assert_eq!(received(), format!("{}one\ntwo\n", header("first")));
+        assert_eq!(received(), format!("{}three", header("last")));
     }
 }
