@@ -56,6 +56,131 @@ fn a_shell_has_a_terminal_and_job_control() {
     assert_eq!(scratch.leftovers(), Vec::<String>::new());
 }
 
+/// A shell with job control on a terminal, in which `$TXOS` is the binary.
+fn outer_shell(scratch: &Scratch) -> Terminal {
+    let txos = Txos::new(scratch).env("TXOS", binary());
+    let mut terminal = Terminal::run(&txos.command(Path::new("bash"), ["--norc", "-i"]));
+    terminal.keys("PS1='outer''> '; echo begun-$((1 + 1))\r");
+    terminal.expect("begun-2");
+    terminal
+}
+
+/// Waits until a text is shown for the `times`th time. A job's keys and the shell's are to be told apart: who
+/// has the terminal has to be seen before anything is typed.
+#[track_caller]
+fn expect_times(terminal: &Terminal, text: &str, times: usize) {
+    let begun = std::time::Instant::now();
+    while terminal.shown().matches(text).count() < times {
+        let late = begun.elapsed() > txos_tests::exec::LIMIT;
+        assert!(!late, "not {times} times {text:?}: {}", terminal.shown());
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+/// Waits until a file has grown, and gives its length.
+#[track_caller]
+fn grown(file: &Path, from: u64) -> u64 {
+    let begun = std::time::Instant::now();
+    loop {
+        let length = std::fs::metadata(file).map_or(0, |about| about.len());
+        if length > from {
+            return length;
+        }
+        assert!(begun.elapsed() < txos_tests::exec::LIMIT, "{} stays as it is", file.display());
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn the_suspend_key_stops_the_members_and_txos_until_both_go_on() {
+    needs_txos!();
+    if !Path::new("/bin/bash").exists() {
+        skip!("no bash");
+    }
+    // With all streams on the terminal, and with only some: then the key comes to txos itself.
+    for (number, rest) in ["", " | cat", " </dev/null", " </dev/null 2>&1 | cat"].iter().enumerate()
+    {
+        let scratch = Scratch::new();
+        let live = scratch.live().display().to_string();
+        let ticks = scratch.live().join("ticks");
+        // No shell: one that is stopped between vfork(2) and execve(2) can't stop, natively too.
+        let script = format!(
+            "until (-e '{live}/end') {{ open(my $f, '>>', '{live}/ticks') or die; print $f '.'; close $f; \
+             select undef, undef, undef, 0.02 }} open(my $f, '>', 'f') or die"
+        );
+        std::fs::write(scratch.inside().join("ticking"), script).unwrap();
+        let mut terminal = outer_shell(&scratch);
+        terminal.keys(&format!("\"$TXOS\" run -q --live {live} -- perl ticking{rest}\r"));
+        let mut count = 0;
+        for round in 1..=2 {
+            grown(&ticks, count);
+            terminal.keys("\x1a");
+            expect_times(&terminal, "Stopped", round);
+            // The shell has the terminal, in its own mode.
+            terminal.keys(&format!("echo here-{number}-$(({round} + 4))\r"));
+            terminal.expect(&format!("here-{number}-{}\r\n", round + 4));
+            count = std::fs::metadata(&ticks).unwrap().len();
+            std::thread::sleep(std::time::Duration::from_millis(300));
+            let now = std::fs::metadata(&ticks).unwrap().len();
+            assert!(now <= count + 1, "members go on: {count}, {now}");
+            count = now;
+            terminal.keys(if round == 1 { "fg\r" } else { "bg\r" });
+        }
+        grown(&ticks, count);
+        std::fs::write(scratch.live().join("end"), "").unwrap();
+        terminal.keys("wait; exit $?\r");
+        assert!(terminal.end().success(), "{rest}: {}", terminal.shown());
+        assert!(scratch.inside().join("f").exists(), "{rest}: {}", terminal.shown());
+        assert_eq!(scratch.leftovers(), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn what_was_written_before_the_stop_is_shown_and_keys_come_in_after_it() {
+    needs_txos!();
+    if !Path::new("/bin/bash").exists() {
+        skip!("no bash");
+    }
+    let scratch = Scratch::new();
+    let mut terminal = outer_shell(&scratch);
+    // As an editor does it: the screen is put back when the key comes, and then it stops itself.
+    let script = "trap 'echo put''-back; kill -STOP $$' TSTP; echo ready; \
+                  while read -r line || [ $? -gt 128 ]; do echo \"got $line\"; [ \"$line\" != end ] || exit 0; done";
+    std::fs::write(scratch.inside().join("editor"), script).unwrap();
+    terminal.keys("\"$TXOS\" run -q -- bash editor\r");
+    terminal.expect("ready\r\n");
+    terminal.keys("one\r");
+    terminal.expect("got one\r\n");
+    terminal.keys("\x1a");
+    terminal.expect("put-back");
+    expect_times(&terminal, "Stopped", 1);
+    terminal.keys("echo here-$((2 + 2))\r");
+    terminal.expect("here-4\r\n");
+    terminal.keys("fg\r");
+    terminal.expect("editor\r\n");
+    terminal.keys("two\rend\r");
+    terminal.expect("got two\r\n");
+    terminal.expect("got end\r\n");
+    expect_times(&terminal, "outer> ", 4);
+    terminal.keys("exit 0\r");
+    assert!(terminal.end().success(), "{}", terminal.shown());
+    assert_eq!(scratch.leftovers(), Vec::<String>::new());
+}
+
+/// A terminal on which nobody could have it go on: natively the key does nothing there.
+#[test]
+fn the_suspend_key_stops_nothing_where_no_shell_controls_jobs() {
+    needs_txos!();
+    let scratch = Scratch::new();
+    let mut terminal = on_terminal(&scratch, &["run", "--", "sh", "-c", "echo ready; exec cat"]);
+    wait_for_cat(&mut terminal);
+    terminal.keys("\x1a");
+    terminal.keys("more\r");
+    terminal.expect("more\r\nmore\r\n");
+    terminal.keys("\x04");
+    assert!(terminal.end().success(), "{}", terminal.shown());
+}
+
 #[test]
 fn the_interrupt_key_interrupts_the_command_and_aborts() {
     needs_txos!();

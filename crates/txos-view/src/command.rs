@@ -1,13 +1,13 @@
 //! The command's own process, up to `execve(2)`.
 
 use std::{
-    os::fd::{AsFd, OwnedFd},
+    os::fd::OwnedFd,
     process::{Command, exit},
 };
 
 use rustix::{
     io::{Errno, FdFlags, fcntl_setfd},
-    process::{Resource, Rlimit, ioctl_tiocsctty, setrlimit, setsid},
+    process::{Resource, Rlimit, setpgid, setrlimit},
     stdio::{dup2_stderr, dup2_stdin, dup2_stdout},
 };
 
@@ -47,10 +47,9 @@ pub(crate) fn execute(
 fn prepare(spec: &ViewSpec, terminal: Option<&OwnedFd>) -> Result<()> {
     close_inherited(&spec.pass_fds)?;
     let streams = |errno| ViewError::step("set up the standard streams", errno);
+    // Init does it too: whoever comes first.
+    setpgid(None, None).map_err(|errno| ViewError::step("begin a process group", errno))?;
     if let Some(terminal) = terminal {
-        setsid().map_err(|errno| ViewError::step("begin a session", errno))?;
-        ioctl_tiocsctty(terminal.as_fd())
-            .map_err(|errno| ViewError::step("take the controlling terminal", errno))?;
         let [input, output, errors] = spec.terminal;
         if input {
             dup2_stdin(terminal).map_err(streams)?;

@@ -68,6 +68,8 @@ pub enum FromView {
         /// As `waitpid(2)` gives it.
         status: i32,
     },
+    /// The command was stopped, by a key or by itself.
+    Stopped,
     /// The command has ended; these processes of the transaction live on.
     Lingering {
         /// Their names, as `/proc/PID/comm` shows them.

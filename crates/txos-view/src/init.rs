@@ -1,14 +1,22 @@
 //! Pid 1 of the view: starts the command, passes signals on, reaps, and tells when all have ended.
+//!
+//! It leads the session, as a shell does outside, and the command leads a group in it, which has the
+//! terminal: so a key stops the command, and init learns of it. (The group of a session's own leader is
+//! orphaned: the kernel stops it by no key.)
 
-use std::{fs, os::fd::AsFd};
+use std::{
+    fs,
+    os::fd::{AsFd, OwnedFd},
+};
 
 use rustix::{
     event::{PollFd, PollFlags, poll},
     io::{Errno, read},
     process::{
-        DumpableBehavior, Pid, Signal, WaitOptions, kill_process, kill_process_group,
-        set_dumpable_behavior, wait as wait_any,
+        DumpableBehavior, Pid, Signal, WaitOptions, ioctl_tiocsctty, kill_process,
+        kill_process_group, set_dumpable_behavior, setpgid, setsid, wait as wait_any,
     },
+    termios::tcsetpgrp,
 };
 
 use crate::{
@@ -37,6 +45,7 @@ pub(crate) fn run(
     let handover = Handover::new()?;
     let numbers = Numbers::new();
     let mounts = Mounts::now();
+    begin_session(terminal.as_ref())?;
     match sys::fork().map_err(|errno| ViewError::step("fork the command", errno))? {
         sys::Forked::Child => {
             command::execute(spec, channel, terminal, handover.giver(), before_exec)
@@ -44,6 +53,7 @@ pub(crate) fn run(
         sys::Forked::Parent(pid) => {
             let leader = Pid::from_raw(pid)
                 .ok_or_else(|| ViewError::Message("fork gave no pid".to_owned()))?;
+            to_foreground(leader, terminal.as_ref())?;
             handover.pass_on(leader, channel)?;
             supervise(leader, channel, &children, &numbers)?;
             // Not before: members that all close it for a moment would else hang it up, which nobody
@@ -57,12 +67,41 @@ pub(crate) fn run(
     }
 }
 
+fn begin_session(terminal: Option<&OwnedFd>) -> Result<()> {
+    setsid().map_err(|errno| ViewError::step("begin a session", errno))?;
+    match terminal {
+        Some(terminal) => ioctl_tiocsctty(terminal)
+            .map_err(|errno| ViewError::step("take the controlling terminal", errno)),
+        None => Ok(()),
+    }
+}
+
+/// Gives the command a group of its own, and that the terminal. The command waits in the meantime, for
+/// its filter to be handed over.
+fn to_foreground(leader: Pid, terminal: Option<&OwnedFd>) -> Result<()> {
+    let failed = |errno| ViewError::step("begin the command's process group", errno);
+    match setpgid(Some(leader), Some(leader)) {
+        // It has failed already, and says why.
+        Ok(()) | Err(Errno::SRCH) => {}
+        Err(errno) => return Err(failed(errno)),
+    }
+    match terminal.map(|terminal| tcsetpgrp(terminal, leader)) {
+        None | Some(Ok(()) | Err(Errno::SRCH | Errno::PERM)) => Ok(()),
+        Some(Err(errno)) => Err(failed(errno)),
+    }
+}
+
 /// Reaps until no process is left, passing on what the manager says meanwhile.
 fn supervise(leader: Pid, channel: &Channel, children: impl AsFd, numbers: &Numbers) -> Result<()> {
     let mut leader_lives = true;
     loop {
         loop {
-            match wait_any(WaitOptions::NOHANG) {
+            match wait_any(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
+                Ok(Some((pid, status))) if status.stopped() => {
+                    if pid == leader {
+                        channel.send(&FromView::Stopped, None)?;
+                    }
+                }
                 Ok(Some((pid, status))) if pid == leader => {
                     leader_lives = false;
                     channel.send(&FromView::Exited { status: status.as_raw() }, None)?;

@@ -52,6 +52,6 @@ pub use enter::{AtEnd, BeforeExec, enter};
 pub use error::{Result, ViewError};
 pub use layers::{PlannedLayer, plan_layers};
 pub use namespaces::own_user_namespace;
-pub use signals::{SignalState, keep_children};
+pub use signals::{SignalState, keep_children, stop_as_by_key};
 pub use spec::{Credentials, Layer, Original, Plant, ViewSpec};
 pub use warm::{Detached, Warm, detached_capture, warm};

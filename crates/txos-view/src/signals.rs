@@ -83,6 +83,26 @@ pub fn keep_children() {
     let _ = set(libc::SIGCHLD, libc::SIG_DFL);
 }
 
+/// Stops the calling process as the terminal's key does, by `SIGTSTP`, until it is continued; with
+/// `group` the other processes of its group too, to which the key did not come. Where nobody could
+/// continue it, because no shell with job control has started it, nothing is stopped: the kernel lets
+/// that signal do nothing in an orphaned process group.
+///
+/// # Errors
+/// If a signal can't be sent.
+pub fn stop_as_by_key(group: bool) -> Result<(), Errno> {
+    use rustix::process::{Signal, getpgrp, kill_process_group};
+    let ours = swap(libc::SIGTSTP, [libc::SIG_IGN as u64, 0, 0, 0])?;
+    let told = if group { kill_process_group(getpgrp(), Signal::TSTP) } else { Ok(()) };
+    // To this thread: it is stopped before the call returns, and not when another thread gets to it.
+    let stopped = set(libc::SIGTSTP, libc::SIG_DFL).and_then(|()| {
+        // SAFETY: a number and nothing else; without a handler no code is run.
+        if unsafe { libc::raise(libc::SIGTSTP) } == 0 { Ok(()) } else { Err(last_errno()) }
+    });
+    swap(libc::SIGTSTP, ours)?;
+    told.and(stopped)
+}
+
 fn bit(signal: i32) -> u64 {
     1 << (signal - 1)
 }
@@ -96,6 +116,18 @@ fn set(signal: i32, handler: libc::sighandler_t) -> Result<(), Errno> {
         libc::syscall(libc::SYS_rt_sigaction, signal, &raw const new, none, SET_SIZE)
     };
     if result == 0 { Ok(()) } else { Err(last_errno()) }
+}
+
+/// Installs an action and gives the one before: what the kernel gave, or nothing that can be called.
+fn swap(signal: i32, new: Action) -> Result<Action, Errno> {
+    let mut old: Action = [0; 4];
+    // SAFETY: `new` has no function, or is what the kernel gave for one that is still there; both
+    // structures are at least as large as the kernel's.
+    let result = unsafe {
+        let (new, old) = (&raw const new, &raw mut old);
+        libc::syscall(libc::SYS_rt_sigaction, signal, new, old, SET_SIZE)
+    };
+    if result == 0 { Ok(old) } else { Err(last_errno()) }
 }
 
 fn last_errno() -> Errno {

@@ -40,7 +40,7 @@ pub use terminal::{line_end, restore};
 use crate::Error;
 use input::Record;
 use outer::{Kind, same_place};
-use pty::{OuterTerminal, SizeChanges, carry_terminal, size_changes};
+use pty::{OuterTerminal, Pause, SizeChanges, carry_terminal, size_changes};
 use pump::{Control, Sink, carry_out, flush, lock};
 use rustix::fd::{OwnedFd, RawFd};
 use rustix::fs::SeekFrom;
@@ -139,6 +139,7 @@ struct Attempt {
     /// The master side of the view's terminal, until it is shown.
     master: Option<OwnedFd>,
     terminal: Option<JoinHandle<()>>,
+    pause: Arc<Pause>,
     stdin_inside: Option<OwnedFd>,
     /// Files of the others as they were opened inside, by number.
     files_inside: Vec<(RawFd, OwnedFd)>,
@@ -153,6 +154,7 @@ impl Attempt {
             feeders: Vec::new(),
             master: None,
             terminal: None,
+            pause: Arc::new(Pause::new()?),
             stdin_inside: None,
             files_inside: Vec::new(),
         })
@@ -316,11 +318,31 @@ impl Streams {
         let Some(attempt) = &mut self.attempt else { return Ok(()) };
         let Some(master) = attempt.master.take() else { return Ok(()) };
         let (outer, record) = (outer.clone(), Arc::clone(&self.record));
-        let control = Arc::clone(&attempt.control);
+        let (control, pause) = (Arc::clone(&attempt.control), Arc::clone(&attempt.pause));
         let signals = signals.socket.try_clone().map_err(Error::system("watch the size"))?;
-        let carry = move || carry_terminal(&master, &outer, &record, &signals, &control);
+        let carry = move || {
+            carry_terminal(&master, &outer, &record, &signals, (&control, &pause));
+        };
         attempt.terminal = Some(spawn("txos-terminal", carry)?);
         Ok(())
+    }
+
+    /// Before the manager is stopped: shows what the members have written to their terminal, and gives the
+    /// outer one its mode back. Nothing is carried there until [`Streams::resume`].
+    pub fn suspend(&mut self) {
+        if let Some(attempt) = &self.attempt
+            && attempt.terminal.as_ref().is_some_and(|thread| !thread.is_finished())
+        {
+            attempt.pause.begin();
+        }
+        restore();
+    }
+
+    /// Goes on after [`Streams::suspend`]; the outer terminal is taken again once it is ours.
+    pub fn resume(&mut self) {
+        if let Some(attempt) = &self.attempt {
+            attempt.pause.end();
+        }
     }
 
     /// Takes the descriptor that [`ChildPlan::open_stdin`] gave, so that the outer position can be

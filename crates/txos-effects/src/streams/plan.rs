@@ -65,18 +65,24 @@ pub struct ChildPlan {
 impl ChildPlan {
     /// Starts a new session, so that the outer terminal cannot be reached through `/dev/tty`, takes
     /// the new terminal for it, and closes what is to be closed. The process must not lead a group
-    /// (a freshly forked one does not); one that leads a session already keeps it.
+    /// (a freshly forked one does not); one that leads a session already keeps it, and so does a child
+    /// of one that leads it and has done all this: the view's init.
     ///
     /// # Errors
     ///
     /// [`Error::System`]. Source: setsid(2), `TIOCSCTTY` in ioctl_tty(2).
     pub fn settle(&self) -> Result<(), Error> {
-        match rustix::process::setsid() {
+        let begun = rustix::process::setsid();
+        let session = rustix::process::getsid(None).ok();
+        let is_inits = begun.is_err() && session == rustix::process::getppid();
+        match begun {
             Ok(_) => {}
-            Err(_) if rustix::process::getsid(None) == Ok(rustix::process::getpid()) => {}
+            Err(_) if is_inits || session == Some(rustix::process::getpid()) => {}
             Err(error) => return Err(Error::system("start a new session")(error)),
         }
-        if let Some(terminal) = self.terminal() {
+        if let Some(terminal) = self.terminal()
+            && !is_inits
+        {
             rustix::process::ioctl_tiocsctty(terminal)
                 .map_err(Error::system("take the new terminal for the session"))?;
         }

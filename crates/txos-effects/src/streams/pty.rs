@@ -8,8 +8,11 @@
 //!   terminal, so its mode is left alone; it does the editing and the echo, the inner one echoes
 //!   nothing.
 //!
-//! Invariant: outside is read only while we are in the foreground: a read from the background would
-//! stop the manager, and the transaction with it (SIGTTIN).
+//! Invariants:
+//! * Outside is read only while we are in the foreground: a read from the background would stop the
+//!   manager, and the transaction with it (SIGTTIN).
+//! * Before the manager is stopped ([`Pause`]) all that the members have written is shown, and the
+//!   outer terminal has its own mode again.
 //!
 //! Source: pty(7), termios(3), tty_ioctl(4).
 
@@ -17,7 +20,7 @@ use super::input::Record;
 use super::pump::{CHUNK, Control, gone, lock, readable, wait, write_all};
 use super::terminal;
 use crate::Error;
-use rustix::event::PollFlags;
+use rustix::event::{EventfdFlags, PollFlags, eventfd};
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags, fcntl_getfl};
 use rustix::io::Errno;
@@ -27,7 +30,67 @@ use rustix::termios::{
 };
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+/// How long a terminal that takes nothing may hold up that the manager is stopped.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What the manager and the thread that carries agree on before the manager is stopped.
+#[derive(Debug)]
+pub(super) struct Pause {
+    asked: OwnedFd,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum State {
+    /// Bytes are carried.
+    Carrying,
+    /// They are to rest.
+    Asked,
+    /// They rest, and the outer terminal is as it was.
+    Resting,
+}
+
+impl Pause {
+    pub(super) fn new() -> Result<Pause, Error> {
+        let asked = eventfd(0, EventfdFlags::CLOEXEC).map_err(Error::system("make an event"))?;
+        Ok(Pause { asked, state: Mutex::new(State::Carrying), changed: Condvar::new() })
+    }
+
+    /// Asks for rest and waits for it.
+    pub(super) fn begin(&self) {
+        *lock(&self.state) = State::Asked;
+        let _ = rustix::io::write(&self.asked, &1u64.to_ne_bytes());
+        let resting = |state: &mut State| *state == State::Asked;
+        // Late or not, what follows is the same.
+        let _ = self.changed.wait_timeout_while(lock(&self.state), PATIENCE, resting);
+    }
+
+    /// Goes on.
+    pub(super) fn end(&self) {
+        *lock(&self.state) = State::Carrying;
+        self.changed.notify_all();
+    }
+
+    /// Rests until it goes on, after `last` things to do. Nothing to do if nobody waits for it any more.
+    fn rest(&self, last: impl FnOnce()) {
+        let _ = rustix::io::read(&self.asked, &mut [0; 8]);
+        if *lock(&self.state) != State::Asked {
+            return;
+        }
+        last();
+        let mut state = lock(&self.state);
+        if *state == State::Asked {
+            *state = State::Resting;
+            self.changed.notify_all();
+            let resting = |state: &mut State| *state == State::Resting;
+            drop(self.changed.wait_while(state, resting));
+        }
+    }
+}
 
 const VEOF: SpecialCodeIndex = SpecialCodeIndex::VEOF;
 
@@ -139,7 +202,7 @@ pub(super) fn carry_terminal(
     outer: &OuterTerminal,
     record: &Mutex<Record>,
     signals: &OwnedFd,
-    control: &Control,
+    (control, pause): (&Control, &Pause),
 ) {
     let mut keys = Keys { record, fed: 0, loose: Vec::new(), over: false };
     let mut bytes = vec![0; CHUNK];
@@ -153,14 +216,30 @@ pub(super) fn carry_terminal(
         let to_feed = keys.pending();
         let input = outer.input.as_deref().filter(|_| active && !to_feed && !keys.over);
         let master_events = if to_feed { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-        let fds =
-            [(Some(master), master_events), (input, PollFlags::IN), (Some(signals), PollFlags::IN)];
+        let fds = [
+            (Some(master), master_events),
+            (input, PollFlags::IN),
+            (Some(signals), PollFlags::IN),
+            (Some(&pause.asked), PollFlags::IN),
+        ];
         // In the background nobody tells us when we come to the foreground.
         look = !active && outer.input.is_some();
         let timeout = if ended { Some(0) } else { look.then_some(BACKGROUND_TICK_MS) };
         let ready = wait(control, !ended, fds, timeout);
         if ready.cancelled {
             return;
+        }
+        if !ready.on[3].is_empty() {
+            pause.rest(|| {
+                while let Ok(read @ 1..) = rustix::io::read(master, &mut *bytes) {
+                    if write_all(&outer.output, &bytes[..read], control).is_err() {
+                        break;
+                    }
+                }
+                terminal::restore();
+            });
+            look = true;
+            continue;
         }
         if !ready.on[2].is_empty() {
             while rustix::io::read(signals, &mut bytes[..64]).is_ok_and(|n| n == 64) {}

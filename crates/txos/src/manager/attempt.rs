@@ -38,12 +38,17 @@ use super::{
     cap::Caps,
     limits::{Limits, Watch},
     services::Plants,
+    signals::Interrupts,
 };
 use crate::{
     contention::{self, Link, Lost, Verdict},
     text::{printable, say},
     verbs::enter::Enter,
 };
+
+/// What the terminal's key sends to the command's group, and what has it go on.
+const STOP: ToView = ToView::Signal { signal: libc::SIGTSTP };
+const CONTINUE: ToView = ToView::Signal { signal: libc::SIGCONT };
 
 /// What can happen while an attempt runs. The number is the attempt's: what an earlier one says
 /// late is passed over.
@@ -55,6 +60,8 @@ pub enum Event {
     Closed(u32),
     /// A signal to txos.
     Signal(i32),
+    /// The terminal's key that stops (`SIGTSTP`): see `Interrupts::take_stop`.
+    Stop,
     /// A captured object turned out to have changed.
     Doomed(u32, Conflict),
     /// A call was made that the policy does not bear.
@@ -131,6 +138,8 @@ pub struct Attempt<'a> {
     pub sender: &'a Sender<Event>,
     /// See `sender`.
     pub events: &'a Receiver<Event>,
+    /// Whether the key that stops has come.
+    pub interrupts: &'a Interrupts,
 }
 
 /// The processes and servers of a running attempt.
@@ -235,6 +244,8 @@ impl Attempt<'_> {
         let mut exec_failed = None;
         let mut status = None;
         let mut lingering = None;
+        // Whether the key that stops came to txos itself, and the command has been told.
+        let mut told = false;
         let mut usage = Watch::new(
             &self.view.layers,
             self.limits,
@@ -256,6 +267,13 @@ impl Attempt<'_> {
             };
             match event {
                 Event::Signal(signal) => return Ok(Cause::Signal(signal)),
+                Event::Stop if self.interrupts.take_stop() => {
+                    told = running.began;
+                    match told {
+                        true => running.channel.send(&STOP, None)?,
+                        false => self.suspend(running, false)?,
+                    }
+                }
                 Event::Doomed(number, conflict) if number == self.number => {
                     return Ok(Cause::Doomed(conflict));
                 }
@@ -274,6 +292,11 @@ impl Attempt<'_> {
                     FromView::ExecFailed { errno } => exec_failed = Some(errno),
                     FromView::Failed { message } => bail!("{message}"),
                     FromView::Exited { status: ended } => status = Some(ended),
+                    // Without a terminal a command that stops itself is continued by whoever knows why.
+                    FromView::Stopped if told || self.view.terminal.contains(&true) => {
+                        self.suspend(running, !std::mem::take(&mut told))?;
+                    }
+                    FromView::Stopped => {}
                     FromView::Ended => {
                         if let Some(reason) = usage.exceeded(running.began.then_some(&*self.plants))
                         {
@@ -356,6 +379,22 @@ impl Attempt<'_> {
                 let _ = running.numbers.as_ref().map(|asked| asked.send(*used_up_to));
             }
             other => bail!("unexpected message of the view: {other:?}"),
+        }
+        Ok(())
+    }
+
+    /// Stops txos, whose command is stopped, as the command would be natively: the shell that started it
+    /// takes the terminal, and can have both go on. With `group` the others of its process group too.
+    ///
+    /// Who is stopped answers nobody: the contention manager gives it up after a while, and then it loses
+    /// to whoever is ready first.
+    fn suspend(&mut self, running: &Running, group: bool) -> Result<()> {
+        self.streams.suspend();
+        let stopped = txos_view::stop_as_by_key(group);
+        self.streams.resume();
+        stopped.context("cannot stop as the command did")?;
+        if running.began {
+            running.channel.send(&CONTINUE, None)?;
         }
         Ok(())
     }

@@ -366,6 +366,9 @@ impl Transaction {
         let mut answer = Answer::default();
         loop {
             let read = answer.read(ANSWER_TICK).context("cannot read the answer")?;
+            if self.interrupts.take_stop() {
+                txos_view::stop_as_by_key(false).context("cannot stop")?;
+            }
             let late = self.options.timeout.filter(|limit| self.began.elapsed() > *limit);
             let exit = match (self.interrupts.pending(), late) {
                 (Some(signal), _) => self.abort_for_signal(signal),

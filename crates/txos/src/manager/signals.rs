@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use signal_hook::{
-    consts::{SIGHUP, SIGINT, SIGIO, SIGQUIT, SIGTERM},
+    consts::{SIGHUP, SIGINT, SIGIO, SIGQUIT, SIGTERM, SIGTSTP},
     iterator::Signals,
 };
 
@@ -22,9 +22,12 @@ use crate::inherited;
 ///
 /// The first one is remembered: it aborts the transaction wherever it is before its commit
 /// record. After the record the commit is finished first.
+///
+/// `SIGTSTP`, the terminal's key that stops, waits too: nobody is stopped half-way through a commit.
 #[derive(Clone, Debug)]
 pub struct Interrupts {
     first: Arc<AtomicI32>,
+    stop: Arc<AtomicBool>,
 }
 
 impl Interrupts {
@@ -41,15 +44,23 @@ impl Interrupts {
         // Whoever ignores one means it: nohup(1), or a shell without job control that puts a command
         // into the background.
         let caller = inherited::signals();
-        let wanted = [SIGINT, SIGTERM, SIGQUIT, SIGHUP].into_iter();
+        let wanted = [SIGINT, SIGTERM, SIGQUIT, SIGHUP, SIGTSTP].into_iter();
         let wanted = wanted.filter(|signal| !caller.ignores(*signal));
         let mut signals = Signals::new(wanted).context("cannot handle signals")?;
         let first = Arc::new(AtomicI32::new(0));
-        let seen = Arc::clone(&first);
+        let stop = Arc::new(AtomicBool::new(false));
+        let (seen, stopping) = (Arc::clone(&first), Arc::clone(&stop));
         thread::Builder::new()
             .name("txos-signals".into())
             .spawn(move || {
                 for signal in signals.forever() {
+                    if signal == SIGTSTP {
+                        stopping.store(true, Ordering::SeqCst);
+                        if events.send(Event::Stop).is_err() {
+                            return;
+                        }
+                        continue;
+                    }
                     let _ = seen.compare_exchange(0, signal, Ordering::SeqCst, Ordering::SeqCst);
                     if events.send(Event::Signal(signal)).is_err() {
                         return;
@@ -57,7 +68,12 @@ impl Interrupts {
                 }
             })
             .context("cannot start the signal thread")?;
-        Ok(Interrupts { first })
+        Ok(Interrupts { first, stop })
+    }
+
+    /// Whether the key that stops has come since this was asked last.
+    pub fn take_stop(&self) -> bool {
+        self.stop.swap(false, Ordering::SeqCst)
     }
 
     /// The first signal that came, if any.

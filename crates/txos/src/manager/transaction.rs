@@ -225,6 +225,7 @@ impl Transaction {
                 link: &self.link,
                 sender: &self.sender,
                 events: &self.events,
+                interrupts: &self.interrupts,
             }
             .run()?;
             self.report.time("run", phase.elapsed());
