@@ -37,6 +37,7 @@ pub mod probes;
 pub mod random;
 pub mod raw;
 pub mod report;
+pub mod rows;
 pub mod scenario;
 pub mod scratch;
 pub mod space;

@@ -1,13 +1,16 @@
 //! Rows of the table of effects that the view or the kernel decides, tried by programs inside; and
 //! the table itself as the command prints it. What the filter decides is tried in `txos-effects`.
 
+use std::collections::BTreeSet;
 use std::os::unix::fs::{MetadataExt, chown};
 use std::path::Path;
 
+use txos_effects::table::Fate;
 use txos_tests::exec;
 use txos_tests::gate::Gate;
 use txos_tests::report::Report;
-use txos_tests::txos::{for_both, for_one};
+use txos_tests::rows;
+use txos_tests::txos::{copy_for_users, for_both, for_one, helper};
 use txos_tests::who::Who;
 
 #[test]
@@ -30,6 +33,47 @@ fn calls_can_be_asked_for_by_name() {
         let rows: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert_eq!(rows[0]["fate"], "deferred");
         assert_eq!(rows[0]["x86_64"], 74);
+    });
+}
+
+#[test]
+fn each_refused_row_is_refused_in_a_transaction_as_the_table_says() {
+    for_both(|scratch, txos| {
+        let tries = rows::all();
+        let json = scratch.base().join("report.json");
+        let probe = copy_for_users(scratch, &helper("probe")).display().to_string();
+        let options = ["run", "--json", json.to_str().unwrap(), "--", &probe, "rows"];
+        let out = txos.call(options);
+        let answers: Vec<&str> = out.expect(0).stdout.lines().collect();
+        assert!(tries.len() > 60 && answers.len() == tries.len(), "{out}");
+        let refused = Report::read(&json).0["effects"]["refused"].to_string();
+        for (one, line) in tries.iter().zip(answers) {
+            let (what, answer) = line.rsplit_once('|').expect("a line");
+            assert_eq!(what, format!("{}|{}", one.call, one.when));
+            assert!(one.is_right(answer), "{line}: {:?}", one.fate);
+            if one.fate == Fate::Refused {
+                assert!(
+                    refused.contains(&format!("\"call\":\"{}\"", one.call)),
+                    "{line}: {refused}"
+                );
+            }
+        }
+    });
+}
+
+#[test]
+fn each_refused_row_aborts_where_that_is_the_policy() {
+    for_one(Who::Root, |scratch, txos| {
+        let probe = helper("probe").display().to_string();
+        let calls = rows::all().into_iter().filter(|one| one.fate == Fate::Refused);
+        let calls: BTreeSet<&str> = calls.map(|one| one.call).collect();
+        assert!(calls.len() > 30, "{calls:?}");
+        for call in calls {
+            let script = format!("echo x >f; '{probe}' rows {call}; sleep 600");
+            let out = txos.sh(&["--on-unsupported", "abort"], &script);
+            out.expect(125).says(&[&format!("{call}("), "nothing was changed"]);
+            assert!(!scratch.inside().join("f").exists(), "{call}");
+        }
     });
 }
 

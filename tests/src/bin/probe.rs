@@ -2,7 +2,7 @@
 //! way is open, or the error's name. What it tries is harmless when it succeeds.
 //!
 //! `probe NAME ARG…`; `probe calls` tries every system call that a transaction has to refuse, one
-//! line each.
+//! line each; `probe rows [CALL…]` those of the table of effects as they stand there.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -15,6 +15,7 @@ use std::process::ExitCode;
 use rustix::io::Errno;
 use txos_tests::errno;
 use txos_tests::probes;
+use txos_tests::rows;
 
 type Tried = Result<String, Errno>;
 
@@ -24,6 +25,16 @@ fn main() -> ExitCode {
     if words == ["calls"] {
         for (name, result) in probes::refused_calls() {
             println!("{name} {}", result.map_or_else(errno::name, |_| "done".to_owned()));
+        }
+        return ExitCode::SUCCESS;
+    }
+    // Those of the table, all of them or one call's.
+    if let ["rows", calls @ ..] = &words[..] {
+        for one in rows::all() {
+            if calls.is_empty() || calls.contains(&one.call) {
+                let answer = one.make().map_or_else(errno::name, |value| value.to_string());
+                println!("{}|{}|{answer}", one.call, one.when);
+            }
         }
         return ExitCode::SUCCESS;
     }
