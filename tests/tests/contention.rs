@@ -365,3 +365,35 @@ fn leases_keep_writers_off_what_is_read() {
         });
     });
 }
+
+/// Whoever starts a manager has other threads, which start programs: with the manager's lock in one of
+/// them, no other manager could be started for as long as it lives.
+#[test]
+fn what_the_manager_gets_no_other_program_inherits() {
+    needs_root!();
+    if txos_tests::exec::find("strace").is_none() {
+        skip!("no strace here");
+    }
+    let scratch = Scratch::new();
+    let trace = scratch.base().join("trace").display().to_string();
+    // The manager's process has not come to its program yet when the command's process is made.
+    let slow = ["-e", "inject=clone3:delay_enter=40000", "-e", "inject=execve:delay_enter=800000"];
+    let words = ["strace", "-f", "-o", &trace, "-e", "trace=clone3,execve"].into_iter().chain(slow);
+    let txos = Txos::new(&scratch).outer(words.map(Into::into).collect());
+    let list = txos_tests::exec::find("ls").expect("ls");
+    let out = txos
+        .start([
+            "exec".as_ref(),
+            "--".as_ref(),
+            list.as_os_str(),
+            "-l".as_ref(),
+            "/proc/self/fd".as_ref(),
+        ])
+        .end(LIMIT);
+    if out.stderr.contains("ptrace") {
+        skip!("nothing may be traced here: {out}");
+    }
+    let open = &out.expect(0).stdout;
+    assert!(!open.contains("manager.lock") && !open.contains("socket:"), "{open}");
+    assert_eq!(scratch.leftovers(), Vec::<String>::new());
+}

@@ -15,7 +15,7 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use rustix::{
     fs::{Access, AtFlags, CWD, FlockOperation, Mode, OFlags, accessat, flock, openat},
-    io::{Errno, FdFlags, fcntl_setfd},
+    io::Errno,
     net::{
         AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
         sockopt::socket_peercred,
@@ -131,23 +131,22 @@ impl Place {
             Err(Errno::WOULDBLOCK) => return Ok(()),
             Err(errno) => bail!("cannot lock {}: {errno}", path.display()),
         }
-        let [stdin, stdout, stderr] = [nothing()?, nothing()?, nothing()?];
+        let stderr = nothing()?;
         let listener = self.listen()?;
         let program = std::env::current_exe().context("cannot find the txos program")?;
-        // Inherited by the one process that is started next, and closed here right after it.
-        fcntl_setfd(&lock, FdFlags::empty()).context("cannot pass the lock on")?;
-        fcntl_setfd(&listener, FdFlags::empty()).context("cannot pass the socket on")?;
+        // The socket and the lock are its standard input and output: marked to be inherited in this
+        // process, which may have several threads, they would come into whatever another one starts just
+        // then, and a lock held there would be held for as long as that lives.
+        //
         // It serves others too, when its starter is long gone: nothing of his environment stays in it.
         let started = Command::new(&program)
             .env_clear()
             .envs(std::env::vars_os().filter(|(name, _)| name == GRACE))
             .arg("__manager")
             .arg(&self.state)
-            .arg(listener.as_raw_fd().to_string())
-            .arg(lock.as_raw_fd().to_string())
             .current_dir("/")
-            .stdin(stdin)
-            .stdout(stdout)
+            .stdin(listener)
+            .stdout(lock)
             .stderr(stderr)
             .spawn();
         if let Err(error) = started {
@@ -198,7 +197,7 @@ fn open_lock(path: &Path) -> std::io::Result<File> {
     options.open(path)
 }
 
-/// A standard stream that leads nowhere. Opened here, so that an error names it.
+/// A stream that leads nowhere. Opened here, so that an error names it.
 fn nothing() -> Result<Stdio> {
     let file = File::options().read(true).write(true).open("/dev/null");
     let file = file

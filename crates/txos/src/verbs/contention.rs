@@ -12,21 +12,18 @@ use crate::{contention, exit::Exit, inherited};
 pub struct Args {
     /// The state directory
     state: PathBuf,
-    /// Descriptor of the listening socket
-    listener: RawFd,
-    /// Descriptor of the locked file
-    lock: RawFd,
 }
+
+/// Where whoever starts it puts the listening socket.
+const LISTENER: RawFd = 0;
+/// Where whoever starts it puts the locked file.
+const LOCK: RawFd = 1;
 
 /// Serves a state directory until nobody needs it.
 pub fn run(args: Args) -> Result<Exit> {
-    close_others(&[0, 1, 2, args.listener, args.lock]);
+    close_others(&[LISTENER, LOCK, 2]);
     leave_domain();
-    contention::run(
-        &args.state,
-        inherited::descriptor(args.listener),
-        inherited::descriptor(args.lock),
-    )?;
+    contention::run(&args.state, inherited::descriptor(LISTENER), inherited::descriptor(LOCK))?;
     Ok(Exit::Success)
 }
 
