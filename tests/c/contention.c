@@ -89,6 +89,22 @@ static void *waits_for_child(void *unused) {
     return unused;
 }
 
+// With rollback: reads `f`, says so, and computes without end unless it is told that it has lost.
+static void computes(void) {
+    char command[4096];
+    snprintf(command, sizeof command, "touch %s/read", marks);
+    outsider_start();
+    int tries = sys_xbegin(TX_DEFAULTS);
+    get("f");
+    if (tries == 0) {
+        CHECK_EQ(outsider(command), 0);
+        for (;;) attempts++;
+    }
+    append("f", "program\n");
+    CHECK_EQ(sys_xend(), 0);
+    printf("%d\n", tries + 1);
+}
+
 static const char *mark(const char *name) {
     static char path[4096];
     snprintf(path, sizeof path, "%s/%s", marks, name);
@@ -102,6 +118,10 @@ int main(int argc, char **argv) {
                             : !strcmp(argv[1], "waits-for-child") ? waits_for_child
                                                                  : writes_explicitly;
     marks = argv[2];
+    if (!strcmp(argv[1], "computes")) {
+        computes();
+        return 0;
+    }
     pthread_t thread;
     CHECK_EQ(pthread_create(&thread, NULL, work, NULL), 0);
     while (!reached) usleep(1000);

@@ -366,6 +366,26 @@ static void unknown_calls(void) {
     CHECK_EQ(errno, ENOSYS);
 }
 
+// For a user, whom the kernel counts: a limit on processes is none for root.
+static void no_process_is_left(void) {
+    CHECK_EQ(sys_xbegin(TX_NONDURABLE), 0);
+    CHECK_EQ(sys_xend(), 0);
+    struct rlimit before, none;
+    CHECK_EQ(getrlimit(RLIMIT_NPROC, &before), 0);
+    none = before;
+    none.rlim_cur = 0;
+    CHECK_EQ(setrlimit(RLIMIT_NPROC, &none), 0);
+    CHECK_EQ(sys_xbegin(TX_NONDURABLE), -EAGAIN);
+    put("outside", "x");
+    // Without a checkpoint nothing is forked.
+    CHECK_EQ(sys_xbegin(TX_NONDURABLE | TX_NO_USER_ROLLBACK), 0);
+    put("inside", "x");
+    CHECK_EQ(sys_xend(), 0);
+    CHECK_EQ(setrlimit(RLIMIT_NPROC, &before), 0);
+    CHECK_EQ(sys_xbegin(TX_NONDURABLE), 0);
+    CHECK_EQ(sys_xend(), 0);
+}
+
 int main(int argc, char **argv) {
     const struct test tests[] = {
         {"flags_that_there_are_not", flags_that_there_are_not},
@@ -386,5 +406,9 @@ int main(int argc, char **argv) {
         {"unknown_calls", unknown_calls},
         {NULL, NULL},
     };
+    if (argc == 2 && strcmp(argv[1], "no_process_is_left") == 0) {
+        no_process_is_left();
+        return 0;
+    }
     return run_cases(argc, argv, tests);
 }

@@ -6,6 +6,8 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 
 #define FLAGS TX_NONDURABLE
@@ -114,7 +116,7 @@ static void a_lost_conflict_delivers_it_again(void) {
 
 static void what_came_along_comes_again(void) {
     prepare();
-    struct sigaction action = {.sa_sigaction = detailed, .sa_flags = SA_SIGINFO};
+    struct sigaction action = {.sa_sigaction = detailed, .sa_flags = SA_SIGINFO | SA_RESTART};
     CHECK_EQ(sigaction(SIGRTMIN + 3, &action, NULL), 0);
     pid_t parent = getpid(), pid = fork();
     if (pid == 0) {
@@ -207,6 +209,256 @@ static void one_that_resets_itself(void) {
     CHECK(now.sa_handler == SIG_DFL);
 }
 
+// Those that wait, but no longer than a minute.
+static int take(int signal, siginfo_t *info) {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, signal);
+    struct timespec limit = {60, 0};
+    return sigtimedwait(&set, info, &limit);
+}
+
+static void block(int signal) {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, signal);
+    CHECK_EQ(sigprocmask(SIG_BLOCK, &set, NULL), 0);
+}
+
+static int is_pending(int signal) {
+    sigset_t set;
+    CHECK_EQ(sigpending(&set), 0);
+    return sigismember(&set, signal);
+}
+
+static void what_sigwait_took_comes_again(void) {
+    prepare();
+    block(SIGUSR1);
+    block(SIGUSR2);
+    block(SIGRTMIN + 1);
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR1);
+    int tries = sys_xbegin(FLAGS), taken;
+    if (tries < 2) shared->runs++;
+    if (tries == 0) {
+        from_outside("USR1");
+        from_outside("USR2");
+        from_outside("RTMIN+1");
+    }
+    CHECK_EQ(sigwait(&set, &taken), 0);
+    CHECK_EQ(taken, SIGUSR1);
+    siginfo_t info;
+    CHECK_EQ(take(SIGUSR2, &info), SIGUSR2);
+    CHECK(info.si_code == SI_USER && info.si_pid != getpid());
+    if (tries < 2) sys_xabort(0);
+    sigemptyset(&set);
+    sigaddset(&set, SIGRTMIN + 1);
+    CHECK_EQ(sigwaitinfo(&set, NULL), SIGRTMIN + 1);
+    CHECK_EQ(sys_xend(), 0);
+    CHECK_EQ(shared->runs, 2);
+    CHECK(!is_pending(SIGUSR1) && !is_pending(SIGUSR2) && !is_pending(SIGRTMIN + 1));
+}
+
+static void what_sigwait_took_waits_when_the_transaction_was_given_up(void) {
+    prepare();
+    block(SIGUSR1);
+    int begun = sys_xbegin(FLAGS);
+    if (begun == 0) {
+        from_outside("USR1");
+        CHECK_EQ(take(SIGUSR1, NULL), SIGUSR1);
+        sys_xabort(1);
+    }
+    CHECK_EQ(begun, -ECANCELED);
+    CHECK(is_pending(SIGUSR1));
+    CHECK_EQ(take(SIGUSR1, NULL), SIGUSR1);
+}
+
+// Blocked inside: before that it would end the program.
+static void one_that_is_blocked_inside_comes_when_it_is(void) {
+    prepare();
+    int tries = sys_xbegin(FLAGS);
+    CHECK_EQ(is_pending(SIGUSR1), 0);
+    block(SIGUSR1);
+    if (tries == 0) from_outside("USR1");
+    CHECK_EQ(take(SIGUSR1, NULL), SIGUSR1);
+    if (tries == 0) sys_xabort(0);
+    CHECK_EQ(tries, 1);
+    CHECK_EQ(sys_xend(), 0);
+    CHECK_EQ(is_pending(SIGUSR1), 0);
+}
+
+static void a_handler_set_inside_has_it_again(void) {
+    prepare();
+    int tries = sys_xbegin(FLAGS);
+    CHECK_EQ(handled, 0);
+    struct sigaction now, action = {.sa_sigaction = detailed, .sa_flags = SA_SIGINFO | SA_RESTART};
+    CHECK(signal(SIGUSR1, handler) == SIG_DFL);
+    CHECK_EQ(sigaction(SIGUSR2, &action, &now), 0);
+    CHECK(now.sa_handler == SIG_DFL);
+    if (tries == 0) {
+        from_outside("USR1");
+        from_outside("USR2");
+    }
+    CHECK_EQ(handled, 2);
+    CHECK(sender > 0 && sender != getpid());
+    if (tries == 0) sys_xabort(0);
+    CHECK_EQ(tries, 1);
+    CHECK_EQ(shared->runs, 4);
+    CHECK_EQ(sys_xend(), 0);
+    CHECK_EQ(handled, 2);
+    CHECK(is("handled", "xx"));
+    CHECK_EQ(sigaction(SIGUSR2, NULL, &now), 0);
+    CHECK(now.sa_sigaction == detailed && now.sa_flags & SA_SIGINFO);
+    CHECK(signal(SIGUSR1, SIG_DFL) == handler);
+}
+
+static void handlers_show_as_they_were_set(void) {
+    prepare();
+    struct sigaction now;
+    signal(SIGHUP, handler);
+    CHECK_EQ(sys_xbegin(FLAGS), 0);
+    CHECK_EQ(sigaction(SIGHUP, NULL, &now), 0);
+    CHECK(now.sa_handler == handler && !(now.sa_flags & SA_SIGINFO));
+    CHECK_EQ(sigaction(SIGURG, NULL, &now), 0);
+    CHECK(now.sa_handler == SIG_DFL);
+    CHECK(signal(SIGHUP, SIG_IGN) == handler);
+    CHECK(signal(SIGHUP, SIG_IGN) == SIG_IGN);
+    CHECK_EQ(sigaction(SIGKILL, &now, NULL), -1);
+    CHECK_EQ(errno, EINVAL);
+    CHECK_EQ(sys_xend(), 0);
+    CHECK(signal(SIGHUP, SIG_DFL) == SIG_IGN);
+}
+
+// Nobody takes it in the end: then it is what it is for a program without a handler.
+static void one_that_nobody_takes_comes_after_the_end(void) {
+    pid_t pid = fork();
+    if (pid == 0) {
+        prepare();
+        int tries = sys_xbegin(FLAGS);
+        if (tries == 0) {
+            signal(SIGUSR1, handler);
+            from_outside("USR1");
+            CHECK_EQ(handled, 1);
+            sys_xabort(0);
+        }
+        put("second", "x");
+        CHECK_EQ(sys_xend(), 0);
+        _exit(9);
+    }
+    int status;
+    CHECK_EQ(waitpid(pid, &status, 0), pid);
+    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGUSR1);
+    CHECK(exists("second"));
+}
+
+static void what_takes_signals_unseen_is_refused(void) {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR1);
+    block(SIGUSR1);
+    struct timespec now = {0, 0};
+    CHECK_EQ(sys_xbegin(FLAGS | TX_ERROR_UNSUPPORTED), 0);
+    CHECK_EQ(signalfd(-1, &set, 0), -1);
+    CHECK_EQ(errno, 134);
+    CHECK_EQ(syscall(SYS_rt_sigtimedwait, &set, NULL, &now, 8), -1);
+    CHECK_EQ(errno, 134);
+    CHECK_EQ(sigtimedwait(&set, NULL, &now), -1);
+    CHECK_EQ(errno, EAGAIN);
+    CHECK_EQ(sys_xend(), 0);
+    int fd = signalfd(-1, &set, SFD_CLOEXEC);
+    CHECK_THAT(fd, >=, 0);
+    CHECK_EQ(sys_xbegin(FLAGS), -134);
+    // Where nothing is rolled back, nothing is lost.
+    CHECK_EQ(sys_xbegin(FLAGS | TX_NO_USER_ROLLBACK), 0);
+    int inside = signalfd(-1, &set, SFD_CLOEXEC);
+    CHECK_THAT(inside, >=, 0);
+    CHECK_EQ(close(inside), 0);
+    CHECK_EQ(sys_xend(), 0);
+    CHECK_EQ(tx_exempt_fd(fd), 0);
+    CHECK_EQ(sys_xbegin(FLAGS), 0);
+    CHECK_EQ(sys_xend(), 0);
+}
+
+// What it did after it had met the change is not seen by anybody.
+static void who_meets_a_change_begins_again_at_once(void) {
+    prepare();
+    put("seen", "a");
+    struct stat st;
+    int tries = sys_xbegin(FLAGS);
+    CHECK_EQ(stat("seen", &st), 0);
+    if (tries == 0) {
+        CHECK_EQ(outsider("echo bb > new && mv new seen"), 0);
+        get("seen");
+        shared->runs = 100;
+    }
+    CHECK_EQ(tries, 1);
+    CHECK_EQ(shared->runs, 0);
+    CHECK(is("seen", "bb\n"));
+    CHECK_EQ(sys_xend(), 0);
+}
+
+// The same with a handler of the program's own for the signal by which it is told.
+static volatile sig_atomic_t urgent;
+
+static void on_urgent(int signal) {
+    (void)signal;
+    urgent++;
+}
+
+static void the_programs_own_urgent_signals_are_its_own(void) {
+    prepare();
+    signal(SIGURG, on_urgent);
+    put("seen", "a");
+    struct stat st;
+    int tries = sys_xbegin(FLAGS);
+    CHECK_EQ(stat("seen", &st), 0);
+    if (tries == 0) {
+        from_outside("URG");
+        CHECK_EQ(urgent, 1);
+        CHECK_EQ(outsider("echo bb > new && mv new seen"), 0);
+        get("seen");
+        shared->runs = 100;
+    }
+    CHECK_EQ(shared->runs, 0);
+    CHECK_EQ(urgent, 1);
+    CHECK_EQ(sys_xend(), 0);
+    CHECK_EQ(raise(SIGURG), 0);
+    CHECK_EQ(urgent, 2);
+}
+
+// Reads it, or learns that it is stale.
+static void meet(const char *path) {
+    char byte;
+    int fd = open(path, O_RDONLY);
+    if (fd < 0) return;
+    CHECK(read(fd, &byte, 1) == 1 || errno == ESTALE);
+    close(fd);
+}
+
+// Whoever has asked for the answer at the end, or holds signals back, is not interrupted.
+static void who_is_not_told_learns_of_it_at_the_end(void) {
+    prepare();
+    const int flags[] = {TX_NO_AUTO_RETRY, TX_DEFER_SIGNALS, TX_NO_USER_ROLLBACK};
+    for (int i = 0; i < 3; i++) {
+        put("seen", "a");
+        struct stat st;
+        int tries = sys_xbegin(FLAGS | flags[i]);
+        CHECK_THAT(tries, >=, 0);
+        CHECK_EQ(stat("seen", &st), 0);
+        if (tries == 0) {
+            CHECK_EQ(outsider("echo bb > new && mv new seen"), 0);
+            meet("seen");
+            shared->runs += 1;
+        }
+        int ended = sys_xend();
+        CHECK_EQ(ended, flags[i] == TX_NO_AUTO_RETRY      ? -ECANCELED
+                        : flags[i] == TX_NO_USER_ROLLBACK ? -EAGAIN
+                                                          : 0);
+        CHECK_EQ(shared->runs, i + 1);
+    }
+}
+
 static void group_and_scheduling_come_back(void) {
     pid_t pid = fork();
     if (pid == 0) {
@@ -269,6 +521,17 @@ int main(int argc, char **argv) {
         {"from_members_it_is_not", from_members_it_is_not},
         {"handlers_are_the_programs_own_again", handlers_are_the_programs_own_again},
         {"one_that_resets_itself", one_that_resets_itself},
+        {"what_sigwait_took_comes_again", what_sigwait_took_comes_again},
+        {"what_sigwait_took_waits_when_the_transaction_was_given_up",
+         what_sigwait_took_waits_when_the_transaction_was_given_up},
+        {"one_that_is_blocked_inside_comes_when_it_is", one_that_is_blocked_inside_comes_when_it_is},
+        {"a_handler_set_inside_has_it_again", a_handler_set_inside_has_it_again},
+        {"handlers_show_as_they_were_set", handlers_show_as_they_were_set},
+        {"one_that_nobody_takes_comes_after_the_end", one_that_nobody_takes_comes_after_the_end},
+        {"what_takes_signals_unseen_is_refused", what_takes_signals_unseen_is_refused},
+        {"who_meets_a_change_begins_again_at_once", who_meets_a_change_begins_again_at_once},
+        {"the_programs_own_urgent_signals_are_its_own", the_programs_own_urgent_signals_are_its_own},
+        {"who_is_not_told_learns_of_it_at_the_end", who_is_not_told_learns_of_it_at_the_end},
         {"group_and_scheduling_come_back", group_and_scheduling_come_back},
         {"a_session_of_its_own_ends_it", a_session_of_its_own_ends_it},
         {NULL, NULL},

@@ -132,6 +132,17 @@ fn a_program_is_ended_at_once_by_what_an_outsider_changes() {
     assert!(stats.contains("with others"), "{stats}");
 }
 
+/// It makes no call by which it could learn of it.
+#[test]
+fn a_program_that_can_be_rolled_back_is_interrupted_when_it_has_lost() {
+    needs_root!();
+    let (scratch, gate) = world();
+    let program = program(&scratch, &gate, "computes");
+    Txos::new(&scratch).sh(&["--priority", "1"], "echo run >>f").expect(0);
+    assert_eq!(program.end(LIMIT).expect(0).stdout, "2\n");
+    assert_eq!(content(&scratch), "run\nprogram\n");
+}
+
 #[test]
 fn a_program_that_is_ready_waits_for_an_older_run() {
     needs_root!();

@@ -30,6 +30,17 @@ fn with_rollback() {
 }
 
 #[test]
+fn no_process_is_left_for_a_checkpoint() {
+    cprogram::cases_of_a_user("refused", &["no_process_is_left"]);
+}
+
+#[test]
+fn signals() {
+    let cases = ["what_sigwait_took_comes_again", "who_meets_a_change_begins_again_at_once"];
+    cprogram::cases_of_a_user("signals", &cases);
+}
+
+#[test]
 fn children_and_what_is_not_supported() {
     let cases = ["system_belongs_to_it", "system_is_undone", "the_last_one_out_commits"];
     cprogram::cases_of_a_user("children", &cases);

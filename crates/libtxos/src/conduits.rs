@@ -166,7 +166,7 @@ impl Conduits {
 
 /// An open file of its own for an end of a pipe.
 fn opened(pipe: &OwnedFd, flags: OFlags) -> Result<OwnedFd, Errno> {
-    let path = format!("/proc/self/fd/{}", pipe.as_raw_fd());
+    let path = format!("/proc/thread-self/fd/{}", pipe.as_raw_fd());
     let flags = flags & (OFlags::RWMODE | OFlags::NONBLOCK);
     open(path, flags | OFlags::CLOEXEC, Mode::empty())
 }

@@ -27,8 +27,8 @@ use std::{
 
 use rustix::{
     fs::{
-        AtFlags, CWD, Dir, FileType, Mode, OFlags, SeekFrom, Stat, StatxFlags, fcntl_getfl, fstat,
-        open, readlink, seek, statx,
+        AtFlags, CWD, Dir, FileType, Mode, OFlags, SeekFrom, Stat, Statx, StatxFlags, fcntl_getfl,
+        fstat, open, readlink, seek, statx,
     },
     io::{Errno, FdFlags, fcntl_getfd},
     process::{Resource, getrlimit},
@@ -139,6 +139,8 @@ pub(crate) struct Packed {
     has_sockets: bool,
     /// Whether there is a ring of asynchronous calls.
     has_rings: bool,
+    /// Whether there is a descriptor for signals.
+    has_signals: bool,
 }
 
 /// What cannot be carried over.
@@ -155,9 +157,6 @@ impl Packed {
         let _low = low();
         let mut packed = Packed::default();
         for fd in numbers()? {
-            if sys::is_held(fd) {
-                continue;
-            }
             match packed.add(fd, others) {
                 Ok(()) => {}
                 // Closed by another thread meanwhile.
@@ -170,6 +169,9 @@ impl Packed {
 
     fn add(&mut self, fd: RawFd, others: &[u32]) -> Result<(), Errno> {
         let stat = fstat(sys::borrow(fd))?;
+        if sys::is_held(fd, (stat.st_dev, stat.st_ino)) {
+            return Ok(());
+        }
         if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile {
             self.files.push(fd);
         }
@@ -185,7 +187,9 @@ impl Packed {
             }
             // What has no type of its own names itself.
             FileType::Unknown => {
-                self.has_rings |= path_of(fd)?.as_bytes() == b"anon_inode:[io_uring]";
+                let path = path_of(fd)?;
+                self.has_rings |= path.as_bytes() == b"anon_inode:[io_uring]";
+                self.has_signals |= path.as_bytes() == b"anon_inode:[signalfd]";
             }
             _ => {}
         }
@@ -200,6 +204,11 @@ impl Packed {
     /// Whether a ring of asynchronous calls is open (io_uring(7)): its calls would.
     pub(crate) fn has_rings(&self) -> bool {
         self.has_rings
+    }
+
+    /// Whether a descriptor for signals is open (signalfd(2)): what is read there does not come again.
+    pub(crate) fn has_signals(&self) -> bool {
+        self.has_signals
     }
 
     /// Leaves what cannot be carried as it is: see [`locks`].
@@ -427,8 +436,13 @@ impl Departure {
             if fd == own || luggage.owns(fd) {
                 continue;
             }
-            let pipe = luggage.pipe_of(fd);
-            if pipe.is_none() && !belongs(fd, mounts).unwrap_or(false) {
+            // One question for each, and more only about those that matter.
+            let Ok(stat) = look_at(fd) else { continue };
+            let pipe = match FileType::from_raw_mode(stat.stx_mode.into()) {
+                FileType::Fifo => luggage.pipe_of(fd),
+                _ => None,
+            };
+            if pipe.is_none() && !is_on(&stat, mounts) {
                 continue;
             }
             let cloexec =
@@ -531,8 +545,11 @@ fn way_out(fd: RawFd, luggage: &Luggage, leaving: &[Leaving]) -> Way {
 
 /// The descriptors that are open, in order.
 fn numbers() -> Result<Vec<RawFd>, Errno> {
-    let dir =
-        open("/proc/self/fd", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let dir = open(
+        "/proc/thread-self/fd",
+        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?;
     let own = dir.as_raw_fd();
     let mut numbers = Vec::new();
     for entry in Dir::new(dir)? {
@@ -555,8 +572,16 @@ fn is_exempt(fd: RawFd) -> bool {
 
 /// Whether a descriptor refers to one of these mounts.
 fn belongs(fd: RawFd, mounts: &[u32]) -> Result<bool, Errno> {
-    let stat = statx(sys::borrow(fd), "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)?;
-    Ok(u32::try_from(stat.stx_mnt_id).is_ok_and(|id| mounts.contains(&id)))
+    Ok(is_on(&look_at(fd)?, mounts))
+}
+
+/// The kind of file and the mount behind a descriptor.
+fn look_at(fd: RawFd) -> Result<Statx, Errno> {
+    statx(sys::borrow(fd), "", AtFlags::EMPTY_PATH, StatxFlags::TYPE | StatxFlags::MNT_ID)
+}
+
+fn is_on(stat: &Statx, mounts: &[u32]) -> bool {
+    u32::try_from(stat.stx_mnt_id).is_ok_and(|id| mounts.contains(&id))
 }
 
 /// A regular file or directory with a name.
@@ -619,7 +644,7 @@ fn leads_to_others(socket: BorrowedFd<'_>) -> bool {
 }
 
 fn path_of(fd: RawFd) -> Result<CString, Errno> {
-    readlink(format!("/proc/self/fd/{fd}"), Vec::new())
+    readlink(format!("/proc/thread-self/fd/{fd}"), Vec::new())
 }
 
 /// The flags to open the same again: never those that create or cut.

@@ -17,6 +17,7 @@
 //!   conduits      pipes across the border
 //!   locks         record locks, which cannot be carried
 //!   checkpoint    rollback of the program itself
+//!   signal_calls  the calls by which a program takes signals
 //!   mappings      memory that would bypass a view
 //!   task          whether the process has other threads
 //! ```
@@ -37,6 +38,8 @@ mod locks;
 mod mappings;
 mod member;
 mod place;
+#[cfg(target_arch = "x86_64")]
+mod signal_calls;
 mod sys;
 mod task;
 

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 pub(crate) fn files(numbers: &[RawFd]) -> Result<Vec<(u64, u64)>, Errno> {
     let mut files = Vec::new();
     for fd in numbers {
-        let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}"))
+        let text = std::fs::read_to_string(format!("/proc/thread-self/fdinfo/{fd}"))
             .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
         files.extend(text.lines().filter_map(file_of));
     }

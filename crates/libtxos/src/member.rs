@@ -18,6 +18,7 @@
 use std::{
     cell::RefCell,
     os::fd::{AsFd, AsRawFd},
+    rc::Rc,
     sync::{
         Mutex, PoisonError,
         atomic::{AtomicU32, Ordering},
@@ -30,7 +31,7 @@ use rustix::{
     process::getpid,
     thread::gettid,
 };
-use txos_protocol::{Op, Request};
+use txos_protocol::{Op, Request, abort};
 
 use crate::{
     checkpoint::{self, Taken},
@@ -43,9 +44,9 @@ use crate::{
     guard,
     link::{Link, session_of_view},
     mappings,
-    place::{self, Outside, Where, working_directory},
+    place::{self, Home, Outside, Where, working_directory},
     sys::{self, Held, Mask, Rights},
-    task::is_single_threaded,
+    task::{has_own_table, is_single_threaded},
 };
 
 /// What a thread knows of its transactions.
@@ -61,6 +62,8 @@ pub(crate) struct Thread {
     deferring: Option<Mask>,
     /// Over which a snapshot is asked to report: reading and writing end.
     ask: Option<(Held, Held)>,
+    /// Where it was outside the last time.
+    home: Option<Rc<Home>>,
     /// The process in which this thread's file system attributes are its own.
     unshared: i32,
     /// The thread that has the guard: a forked child has it too, but by another number.
@@ -124,6 +127,7 @@ fn with(work: impl FnOnce(&mut Thread) -> i32) -> i32 {
         Ok(mut thread) => {
             let answer = work(&mut thread);
             thread.settle_signals(&mut mask);
+            checkpoint::signals::settle(|signal| mask.blocks(signal));
             answer
         }
         Err(_) => negative(Errno::DEADLK),
@@ -169,6 +173,19 @@ pub(crate) fn abort(no_restart: bool) {
     with(|thread| {
         thread.abort(no_restart);
         0
+    });
+}
+
+/// The session says that the transaction has lost: the program is rolled back, and does not come back from here.
+/// Called by a signal handler, at any place of the program: no memory may be asked for, since the program may
+/// be just about to.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn lost_already() {
+    let _ = THREAD.try_with(|thread| {
+        // Who comes while the library is at work comes again: signals wait then.
+        if let Ok(mut thread) = thread.try_borrow_mut() {
+            thread.lost_already();
+        }
     });
 }
 
@@ -256,16 +273,19 @@ impl Thread {
             sys::unshare_fs().map_err(negative)?;
             self.unshared = pid;
         }
-        let link = self.link()?;
+        self.link()?;
         let lenient = flags & TX_LIVE_DANGEROUSLY != 0;
-        let alone = is_single_threaded().map_err(negative)?;
+        // What it changes in its table of descriptors concerns no thread outside.
+        let owns_table = is_single_threaded().and_then(|alone| Ok(alone || has_own_table()?));
+        let owns_table = owns_table.map_err(negative)?;
         if !sys::has_room() {
             return Err(negative(Errno::NOMEM));
         }
-        let mut packed = if alone {
+        let mut packed = if owns_table {
             let mut packed = Packed::look(&[]).map_err(negative)?;
             let locked = packed.without_locked().map_err(negative)?;
-            if !lenient && (locked || packed.has_sockets() || packed.has_rings()) {
+            let signals = packed.has_signals() && flags & TX_NO_USER_ROLLBACK == 0;
+            if !lenient && (locked || packed.has_sockets() || packed.has_rings() || signals) {
                 return Err(-ENOTXSUPPORT);
             }
             packed
@@ -279,16 +299,17 @@ impl Thread {
             return Err(-ENOTXSUPPORT);
         }
         let pipes = packed.take_pipes();
-        let conduits = match alone && !lenient {
+        let conduits = match owns_table && !lenient {
             true => Conduits::new(pipes).map_err(negative)?.map_err(|_| -ENOTXSUPPORT)?,
             false => Conduits::default(),
         };
-        let mut outside = Outside::here().map_err(negative)?;
+        let mut outside = Outside::here(&mut self.home).map_err(negative)?;
         let (op, Place { group, sequence }) = match entry {
             Entry::Begin => (Op::Begin, Place { group: 0, sequence: 0 }),
             Entry::Ordered(place) => (Op::BeginOrdered, place),
             Entry::Join(id) => (Op::Join, Place { group: id, sequence: 0 }),
         };
+        let link = self.link.as_ref().ok_or_else(|| negative(Errno::NOTCONN))?;
         let request = Request { op, flags: flags.cast_unsigned(), task: 0, group, sequence };
         let asked = link.ask_with(&request, &conduits.given());
         let (reply, namespace) = asked.map_err(negative)?;
@@ -298,7 +319,7 @@ impl Thread {
             (code, _) => return Err(code),
         };
         let entered = outside.enter(namespace.as_fd());
-        let carried = entered.and_then(|()| match alone {
+        let carried = entered.and_then(|()| match owns_table {
             true => packed.carry(&reply.mounts, lenient),
             false => Ok(Ok(Luggage::default())),
         });
@@ -318,7 +339,7 @@ impl Thread {
                 if entered.is_ok() {
                     outside.leave(Where::AsBefore);
                 }
-                let _ = link.ask(&Request { flags: 1, ..Request::plain(Op::Abort) });
+                self.tell_abort(abort::FOR_GOOD);
                 return Err(match failed {
                     Ok(Err(Unsupported(_))) => -ENOTXSUPPORT,
                     Err(errno) => negative(errno),
@@ -375,7 +396,7 @@ impl Thread {
         let departure = match departure {
             Ok(departure) => departure,
             Err(errno) => {
-                self.tell_abort(false);
+                self.tell_abort(abort::RETRY);
                 if rolls_back {
                     checkpoint::release();
                 }
@@ -390,6 +411,9 @@ impl Thread {
             Ok(Err(errno)) => negative(errno),
             Err(code) => code,
         };
+        if rolls_back {
+            checkpoint::signals::miss_bell();
+        }
         if code == 0 {
             departure.arrive();
             if let Where::At(path) = place {
@@ -417,20 +441,31 @@ impl Thread {
         self.lost()
     }
 
-    /// Forgets the signals that members sent: they are not delivered again after a rollback.
-    fn settle_noted(&mut self) {
-        let senders = checkpoint::signals::senders();
-        if senders.is_empty() {
+    /// See [`lost_already`].
+    #[cfg(target_arch = "x86_64")]
+    fn lost_already(&mut self) {
+        let own = |inside: &&Inside| {
+            inside.pid == getpid().as_raw_pid() && inside.flags & TX_NO_USER_ROLLBACK == 0
+        };
+        if self.inside.as_ref().filter(own).is_none() {
             return;
         }
+        let _rights = Rights::all();
+        self.settle_noted();
+        let Some(inside) = &self.inside else { return };
+        inside.outside.leave(Where::AsBefore);
+        self.tell_abort(abort::LOST);
+        checkpoint::rollback(next_try(self.losses))
+    }
+
+    /// Forgets the signals that members sent: they are not delivered again after a rollback.
+    fn settle_noted(&mut self) {
         let Ok(link) = self.link() else { return };
-        let is_member = |pid: &i32| {
+        checkpoint::signals::forget(|pid| {
             let request =
                 Request { group: u64::from(pid.cast_unsigned()), ..Request::plain(Op::IsMember) };
             link.ask(&request).is_ok_and(|(reply, _)| reply.code == 1)
-        };
-        let members: Vec<i32> = senders.into_iter().filter(is_member).collect();
-        checkpoint::signals::forget(&members);
+        });
     }
 
     /// The end of a child that was forked inside: from here on it is free. The transaction goes on, so what
@@ -476,7 +511,7 @@ impl Thread {
         self.settle_noted();
         let Some((flags, departure, _)) = self.leave() else { return };
         let no_restart = no_restart || flags & TX_NO_AUTO_RETRY != 0;
-        self.tell_abort(no_restart);
+        self.tell_abort(if no_restart { abort::FOR_GOOD } else { abort::RETRY });
         if flags & TX_NO_USER_ROLLBACK == 0 {
             let code = negative(Errno::CANCELED);
             checkpoint::rollback(if no_restart { code } else { next_try(self.losses) });
@@ -490,17 +525,18 @@ impl Thread {
 
     /// The abort of a process that was born inside: it ends with the transaction.
     fn abort_from_within(&mut self, no_restart: bool) {
-        self.tell_abort(no_restart);
+        self.tell_abort(if no_restart { abort::FOR_GOOD } else { abort::RETRY });
         // Killed by the session already, unless that is gone: then nothing was ever committed.
         guard::kill_this_process();
     }
 
-    fn tell_abort(&mut self, no_restart: bool) {
-        let request = Request { flags: u32::from(no_restart), ..Request::plain(Op::Abort) };
+    fn tell_abort(&mut self, how: u32) {
+        let request = Request { flags: how, ..Request::plain(Op::Abort) };
         if let Ok(link) = self.link() {
             // A session that is gone has aborted everything.
             let _ = link.ask(&request);
         }
+        checkpoint::signals::miss_bell();
     }
 
     /// Leaves the view. Gives the flags, what refers to the view, and where the thread was in it.

@@ -33,10 +33,11 @@ pub(crate) mod signals {
     pub(crate) fn unwatch() {}
 
     /// See there.
-    pub(crate) fn senders() -> Vec<i32> {
-        Vec::new()
-    }
+    pub(crate) fn forget(_is_member: impl Fn(i32) -> bool) {}
 
     /// See there.
-    pub(crate) fn forget(_members: &[i32]) {}
+    pub(crate) fn miss_bell() {}
+
+    /// See there.
+    pub(crate) fn settle(_is_blocked: impl Fn(i32) -> bool) {}
 }

@@ -12,11 +12,12 @@
 use std::{
     ffi::CString,
     os::fd::{AsFd, AsRawFd, BorrowedFd},
+    rc::Rc,
     sync::OnceLock,
 };
 
 use rustix::{
-    fs::{AtFlags, Mode, OFlags, StatxFlags, mkdir, open, readlink, rmdir, statx},
+    fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, mkdir, open, readlink, rmdir, stat, statx},
     io::Errno,
     process::{chdir, chroot, fchdir, getcwd},
     rand::{GetRandomFlags, getrandom},
@@ -27,11 +28,19 @@ use crate::{
     sys::{self, Held},
 };
 
+/// A mount namespace and a root. A thread keeps those that it was in last: it is there the next time, too.
+#[derive(Debug)]
+pub(crate) struct Home {
+    namespace: Held,
+    root: Held,
+    /// Of the root.
+    identity: (u64, u64),
+}
+
 /// What a thread has to get back to.
 #[derive(Debug)]
 pub(crate) struct Outside {
-    namespace: Held,
-    root: Held,
+    home: Rc<Home>,
     directory: Held,
     /// Path of the working directory.
     path: CString,
@@ -40,24 +49,26 @@ pub(crate) struct Outside {
 }
 
 impl Outside {
-    /// Where the calling thread is now.
+    /// Where the calling thread is now. What it knows of its home is used if it still is there.
     ///
     /// # Errors
     /// `ENOENT` if the working directory was removed: it has no place in a view.
-    pub(crate) fn here() -> Result<Outside, Errno> {
+    pub(crate) fn here(known: &mut Option<Rc<Home>>) -> Result<Outside, Errno> {
         let _low = descriptors::low();
-        let at = |path: &str, flags| {
-            let opened = open(path, flags | OFlags::CLOEXEC, Mode::empty())?;
-            Held::dup(opened.as_fd(), high())
+        let home = match known {
+            Some(home) if home.is_here()? => Rc::clone(home),
+            _ => {
+                // Before its numbers are given out again, if the program has closed them.
+                *known = None;
+                Rc::clone(known.insert(Rc::new(Home::here()?)))
+            }
         };
-        let namespace = at("/proc/thread-self/ns/mnt", OFlags::RDONLY)?;
-        let root = at("/", OFlags::PATH | OFlags::DIRECTORY)?;
-        let directory = at(".", OFlags::PATH | OFlags::DIRECTORY)?;
+        let directory = held(".", OFlags::PATH | OFlags::DIRECTORY)?;
         let path = getcwd(Vec::new())?;
         if !path.to_bytes().starts_with(b"/") {
             return Err(Errno::NOENT);
         }
-        Ok(Outside { namespace, root, directory, path, chroot: None })
+        Ok(Outside { home, directory, path, chroot: None })
     }
 
     /// Enters a view, at the same places. The thread's file system attributes are its own already.
@@ -92,9 +103,9 @@ impl Outside {
     fn go_back(&self, directory: Where) -> Result<(), Errno> {
         // A thread that was started inside shares these attributes by now.
         sys::unshare_fs()?;
-        sys::enter_mounts(self.namespace.as_fd())?;
+        sys::enter_mounts(self.home.namespace.as_fd())?;
         if self.chroot.is_some() {
-            fchdir(&self.root)?;
+            fchdir(&self.home.root)?;
             chroot(c".")?;
         }
         match directory {
@@ -107,18 +118,19 @@ impl Outside {
     /// The path of the root in its namespace; `None` for the namespace's own root. The working directory
     /// is anywhere afterwards.
     fn chroot_path(&self) -> Result<Option<CString>, Errno> {
-        let root = identity(self.root.as_fd())?;
-        if NAMESPACE_ROOT.get().is_some_and(|known| *known == root) {
+        let Home { namespace, root, identity: own } = &*self.home;
+        if NAMESPACE_ROOT.get().is_some_and(|known| known == own) {
             return Ok(None);
         }
         // Entering a namespace, even one's own, leads to its root (setns(2)).
-        sys::enter_mounts(self.namespace.as_fd())?;
+        sys::enter_mounts(namespace.as_fd())?;
         let top = open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-        if *NAMESPACE_ROOT.get_or_init(|| identity(top.as_fd()).unwrap_or_default()) == root {
+        let top = identity(top.as_fd(), "").unwrap_or_default();
+        if NAMESPACE_ROOT.get_or_init(|| top) == own {
             return Ok(None);
         }
         // From up there the way to it shows.
-        let link = format!("/proc/self/fd/{}", self.root.as_raw_fd());
+        let link = format!("/proc/thread-self/fd/{}", root.as_raw_fd());
         readlink(link, Vec::new()).map(Some)
     }
 }
@@ -126,9 +138,35 @@ impl Outside {
 /// What the namespace's own root is, once it was looked up.
 static NAMESPACE_ROOT: OnceLock<(u64, u64)> = OnceLock::new();
 
+impl Home {
+    fn here() -> Result<Home, Errno> {
+        let namespace = held(NAMESPACE, OFlags::RDONLY)?;
+        let root = held("/", OFlags::PATH | OFlags::DIRECTORY)?;
+        let identity = identity(root.as_fd(), "")?;
+        Ok(Home { namespace, root, identity })
+    }
+
+    /// Whether the calling thread is there, and the descriptors are what they were.
+    fn is_here(&self) -> Result<bool, Errno> {
+        let namespace = stat(NAMESPACE)?;
+        Ok(self.namespace.is((namespace.st_dev, namespace.st_ino))
+            && identity(CWD, "/")? == self.identity
+            && self.namespace.is_intact()
+            && self.root.is_intact())
+    }
+}
+
+/// The calling thread's mount namespace (proc_pid_ns(5)).
+const NAMESPACE: &str = "/proc/thread-self/ns/mnt";
+
+fn held(path: &str, flags: OFlags) -> Result<Held, Errno> {
+    let opened = open(path, flags | OFlags::CLOEXEC, Mode::empty())?;
+    Held::dup(opened.as_fd(), high())
+}
+
 /// Mount and inode.
-fn identity(of: BorrowedFd<'_>) -> Result<(u64, u64), Errno> {
-    let stat = statx(of, "", AtFlags::EMPTY_PATH, StatxFlags::INO | StatxFlags::MNT_ID)?;
+fn identity(of: BorrowedFd<'_>, path: &str) -> Result<(u64, u64), Errno> {
+    let stat = statx(of, path, AtFlags::EMPTY_PATH, StatxFlags::INO | StatxFlags::MNT_ID)?;
     Ok((stat.stx_mnt_id, stat.stx_ino))
 }
 

@@ -2,11 +2,9 @@
 #![allow(unsafe_code)]
 
 use std::{
+    cell::Cell,
     os::fd::{AsRawFd, BorrowedFd, RawFd},
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicI32, Ordering},
-    },
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use rustix::{
@@ -66,17 +64,19 @@ impl Drop for Rights {
     }
 }
 
-/// What standard error was before the transaction, while it leads elsewhere.
-static ERRORS: AtomicI32 = AtomicI32::new(2);
+thread_local! {
+    /// What standard error was before the transaction, while it leads elsewhere.
+    static ERRORS: Cell<RawFd> = const { Cell::new(2) };
+}
 
-/// From here on standard error is this number.
+/// From here on standard error is this number, for the calling thread.
 pub(crate) fn errors_go_to(fd: RawFd) {
-    ERRORS.store(fd, Ordering::Relaxed);
+    ERRORS.set(fd);
 }
 
 /// Where to say why a process cannot go on: what it writes inside is dropped with its transaction.
 pub(crate) fn errors() -> RawFd {
-    ERRORS.load(Ordering::Relaxed)
+    ERRORS.get()
 }
 
 /// Says why the process cannot go on, and ends it at once, as a signal would.
@@ -129,6 +129,22 @@ impl Mask {
             }
             Mask(all)
         }
+    }
+
+    /// Whether a signal is blocked.
+    pub(crate) fn blocks(&self, signal: i32) -> bool {
+        // SAFETY: the set is initialised.
+        unsafe { libc::sigismember(&raw const self.0, signal) == 1 }
+    }
+
+    /// These, and those that are wanted.
+    pub(crate) fn and(&self, wanted: impl Fn(i32) -> bool) -> Mask {
+        let mut set = self.0;
+        for signal in (1..=64).filter(|signal| wanted(*signal)) {
+            // SAFETY: the set is initialised; a number that is no signal changes nothing.
+            unsafe { libc::sigaddset(&raw mut set, signal) };
+        }
+        Mask(set)
     }
 
     /// Blocks these signals and no others.
@@ -193,16 +209,17 @@ pub(crate) fn close(fd: RawFd) {
     unsafe { libc::close(fd) };
 }
 
-/// The numbers of all [`Held`].
-static HELD: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());
+/// The numbers of all [`Held`], with what is behind them.
+static HELD: Mutex<Vec<(RawFd, (u64, u64))>> = Mutex::new(Vec::new());
 
-fn held() -> MutexGuard<'static, Vec<RawFd>> {
+fn held() -> MutexGuard<'static, Vec<(RawFd, (u64, u64))>> {
     HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether a number is the library's own.
-pub(crate) fn is_held(fd: RawFd) -> bool {
-    held().contains(&fd)
+/// Whether a number with this behind it is the library's own. A program may have closed that one and use the
+/// number itself, and in a thread's own table of descriptors it may be something else.
+pub(crate) fn is_held(fd: RawFd, identity: (u64, u64)) -> bool {
+    held().contains(&(fd, identity))
 }
 
 /// A descriptor of the library's own, above the numbers that programs use, closed on exec.
@@ -225,8 +242,14 @@ impl Held {
         // No number from there on is allowed any more.
         .map_err(|errno| if errno == Errno::INVAL { Errno::MFILE } else { errno })?;
         let stat = rustix::fs::fstat(of)?;
-        held().push(new as RawFd);
-        Ok(Held { fd: new as RawFd, identity: (stat.st_dev, stat.st_ino) })
+        let (fd, identity) = (new as RawFd, (stat.st_dev, stat.st_ino));
+        held().push((fd, identity));
+        Ok(Held { fd, identity })
+    }
+
+    /// Whether it was made for the object with this device and inode.
+    pub(crate) fn is(&self, identity: (u64, u64)) -> bool {
+        self.identity == identity
     }
 
     /// Whether it is still what it was.
@@ -240,7 +263,7 @@ impl Drop for Held {
     fn drop(&mut self) {
         // A program that closed it may have made another one get its number.
         let mut held = held();
-        if let Some(at) = held.iter().position(|fd| *fd == self.fd) {
+        if let Some(at) = held.iter().position(|held| *held == (self.fd, self.identity)) {
             held.swap_remove(at);
         }
         drop(held);
@@ -268,6 +291,15 @@ pub(crate) fn same_open_file(task: Pid, a: RawFd, other: Pid, b: RawFd) -> bool 
     let [task, other] = [task, other].map(Pid::as_raw_pid);
     // SAFETY: it compares, and touches neither memory nor descriptors.
     let order = unsafe { libc::syscall(libc::SYS_kcmp, task, other, KCMP_FILE, a, b) };
+    order == 0
+}
+
+/// Whether two tasks have one table of descriptors (`kcmp(2)`).
+pub(crate) fn shares_table(task: Pid, other: Pid) -> bool {
+    const KCMP_FILES: i32 = 2;
+    let [task, other] = [task, other].map(Pid::as_raw_pid);
+    // SAFETY: it compares, and touches neither memory nor descriptors.
+    let order = unsafe { libc::syscall(libc::SYS_kcmp, task, other, KCMP_FILES, 0, 0) };
     order == 0
 }
 

@@ -8,6 +8,8 @@ use std::{collections::HashMap, time::Duration};
 
 use rustix::{fs::stat, io::Errno, process::Pid, thread::gettid};
 
+use crate::sys;
+
 /// `PF_EXITING` of a task's flags (linux/sched.h): it runs no code of the program any more.
 const EXITING: u64 = 0x4;
 /// How long to wait before looking again at one that is leaving.
@@ -44,13 +46,32 @@ pub(crate) fn is_single_threaded() -> Result<bool, Errno> {
     }
 }
 
-fn others() -> Result<Vec<Other>, Errno> {
-    let me = gettid().as_raw_pid().to_string();
+/// Whether no other thread of the process has the calling thread's table of descriptors: it has left the one
+/// that threads share (`unshare(CLONE_FILES)`), and whatever it does in its own nobody else sees. Only a thread
+/// that it starts itself could come to share it.
+///
+/// # Errors
+/// If `/proc` is not mounted.
+pub(crate) fn has_own_table() -> Result<bool, Errno> {
+    let me = gettid();
+    let others = numbers()?.into_iter().filter(|task| *task != me);
+    Ok(!others.into_iter().any(|task| sys::shares_table(me, task)))
+}
+
+/// The threads of the process.
+fn numbers() -> Result<Vec<Pid>, Errno> {
     let entries = std::fs::read_dir("/proc/self/task")
         .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
-    let others = entries.flatten().filter(|entry| entry.file_name().to_str() != Some(&me));
+    let number = |name: std::ffi::OsString| name.to_str()?.parse().ok().and_then(Pid::from_raw);
+    Ok(entries.flatten().filter_map(|entry| number(entry.file_name())).collect())
+}
+
+fn others() -> Result<Vec<Other>, Errno> {
+    let me = gettid();
+    let others = numbers()?.into_iter().filter(|task| *task != me);
     // One whose entry cannot be read has gone.
-    let texts = others.filter_map(|entry| std::fs::read_to_string(entry.path().join("stat")).ok());
+    let stat = |task: Pid| format!("/proc/self/task/{}/stat", task.as_raw_pid());
+    let texts = others.filter_map(|task| std::fs::read_to_string(stat(task)).ok());
     Ok(texts.map(|text| other(&text)).collect())
 }
 

@@ -112,11 +112,18 @@ impl Check<'_> {
     fn all(&self) -> Result<()> {
         self.root();
         let names = self.order.len();
-        let most = thread::available_parallelism().map_or(1, usize::from).min(THREADS);
-        let wanted = match self.options.threads {
-            0 => most.min(1 + names / NAMES_PER_THREAD),
-            wanted => wanted,
+        let wanted = match (self.options.threads, 1 + names / NAMES_PER_THREAD) {
+            // To ask how many processors there are reads files: not for what one thread does anyway.
+            (0, 1) => 1,
+            (0, worth) => {
+                thread::available_parallelism().map_or(1, usize::from).min(THREADS).min(worth)
+            }
+            (wanted, _) => wanted,
         };
+        if wanted == 1 {
+            self.work();
+            return Ok(());
+        }
         thread::scope(|scope| {
             for _ in 1..wanted {
                 let builder = thread::Builder::new().name("validate".to_owned());

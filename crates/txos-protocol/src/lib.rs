@@ -38,6 +38,24 @@ pub const VERSION: u32 = 3;
 /// third how long it may be; the session answers with its length.
 pub const ASKED: i32 = -0x7478_6f73;
 
+/// The fifth argument of rt_sigtimedwait(2) as the library makes it, which notes what it takes. The kernel
+/// takes four.
+pub const NOTED: i64 = 0x7478_6f73;
+
+/// What comes along with the signal by which the session tells a thread that its transaction has lost, as with
+/// sigqueue(3). Who has no handler for it hears nothing.
+pub const RUNG: i64 = 0x7478_6f73_7274;
+
+/// The flags of an Abort.
+pub mod abort {
+    /// The transaction will be tried again.
+    pub const RETRY: u32 = 0;
+    /// It will not.
+    pub const FOR_GOOD: u32 = 1;
+    /// It has lost, as the session said itself, and will be tried again when the winner has ended.
+    pub const LOST: u32 = 2;
+}
+
 /// Greatest number of mount ids in a reply: so many overlays a view has at the most.
 pub const MOUNTS: usize = 64;
 

@@ -132,6 +132,8 @@ impl Host {
             Err(StoreError::Conflict(conflicts)) => return Ok(Outcome::Conflict(conflicts)),
             Err(error) => return Err(error.into()),
         };
+        // The builder removes it, while the program goes on already.
+        prepared.leave_directory();
         let turn = prepared.written().map(|written| {
             contender.turn(&written, captured.workset.len(), asked.wanted, asked.own)
         });

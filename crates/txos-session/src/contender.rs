@@ -15,12 +15,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use txos_capture::Holds;
+use txos_capture::{Holds, OnDoom};
 use txos_contention::{Ended, Ending, LONGEST, Link, Lost, OWN_LONGEST, Verdict};
 use txos_core::{
-    Facet, TxId,
+    Conflict, Facet, TxId,
     contention::{Standing, Written},
 };
+
+use txos_store::Loss;
 
 use crate::control::{Control, GivenUp};
 
@@ -75,6 +77,7 @@ impl Heard {
         if let Verdict::Lost(lost) = &verdict {
             state.lost = Some(lost.clone());
             if let Some(control) = state.control.upgrade() {
+                control.ring();
                 control.give_up(GivenUp::Retry);
             }
         }
@@ -100,6 +103,18 @@ impl Contender {
         self.link.as_ref().map(Link::holds).unwrap_or_default()
     }
 
+    /// What tells a transaction of the view that it has met what others changed, for the capture.
+    pub(crate) fn on_doom(&self) -> OnDoom {
+        let heard = Arc::downgrade(&self.heard);
+        Arc::new(move |conflict: &Conflict| {
+            let control = heard.upgrade().and_then(|heard| heard.lock().control.upgrade());
+            if let Some(control) = control {
+                let conflict = std::slice::from_ref(conflict);
+                control.lose(Loss::new(0, "somebody else".to_owned(), conflict));
+            }
+        })
+    }
+
     /// Whether there was a manager, and has ended: the view is of use for one more transaction.
     pub(crate) fn is_gone(&self) -> bool {
         self.link.as_ref().is_some_and(Link::is_gone)
@@ -108,12 +123,11 @@ impl Contender {
     /// A transaction begins.
     pub(crate) fn begin(&mut self, standing: Standing, command: &str, control: &Arc<Control>) {
         let process = control.process().unsigned_abs();
+        *self.heard.lock() = State { control: Arc::downgrade(control), ..State::default() };
         let Some(link) = &mut self.link else { return };
-        *self.heard.lock() = State::default();
         // What is decided before the number is known here is not heard: nothing was read yet.
         if let Some(attempt) = link.enter(standing, process, command) {
-            let mut state = self.heard.lock();
-            (state.attempt, state.control) = (attempt, Arc::downgrade(control));
+            self.heard.lock().attempt = attempt;
         }
     }
 

@@ -24,9 +24,15 @@ use crate::{
     guard::Deferred,
     pipes::Pipes,
     process::{Ended, Process},
+    sys,
     tracker::Tracker,
     view::View,
 };
+
+/// `TX_NO_USER_ROLLBACK` of the flags of a transaction.
+const NO_USER_ROLLBACK: u32 = 2;
+/// `TX_NO_AUTO_RETRY`.
+const NO_AUTO_RETRY: u32 = 4;
 
 /// How long to wait before looking again for members that leave without ending.
 const LOOK: Duration = Duration::from_millis(2);
@@ -53,6 +59,8 @@ pub(crate) struct Control {
     pub(crate) flags: u32,
     /// Somebody else gave it up.
     given_up: Mutex<Option<GivenUp>>,
+    /// The process, if it is to be told at once that the transaction has lost.
+    listens: Mutex<Option<OwnedFd>>,
     /// The namespaces that its threads came from.
     outside: Mutex<Vec<Vec<u8>>>,
     /// Signals that are sent when it has committed.
@@ -116,6 +124,11 @@ impl Controls {
             (Ok(inode), Ok(namespace)) => (inode, namespace),
             (Err(errno), _) | (_, Err(errno)) => return Err(failed(errno)),
         };
+        let listens = match flags & (NO_USER_ROLLBACK | NO_AUTO_RETRY) {
+            // Where it cannot be told, it learns of it at its end.
+            0 => Pid::from_raw(process).map(|pid| pidfd_open(pid, PidfdFlags::empty())),
+            _ => None,
+        };
         let control = Arc::new(Control {
             id: view.dir.meta.id.0,
             namespace,
@@ -125,6 +138,7 @@ impl Controls {
             born_after: if tracker.is_told() { 0 } else { last_process() },
             flags,
             given_up: Mutex::new(None),
+            listens: Mutex::new(listens.and_then(std::result::Result::ok)),
             outside: Mutex::default(),
             deferred: Mutex::default(),
             pipes: Mutex::default(),
@@ -196,6 +210,7 @@ impl Control {
     pub(crate) fn lose(&self, loss: Loss) {
         if !self.is_over() {
             self.loss.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(loss);
+            self.ring();
             self.give_up(GivenUp::Retry);
         }
     }
@@ -203,6 +218,12 @@ impl Control {
     /// What an outsider has done to it.
     pub(crate) fn loss(&self) -> Option<Loss> {
         self.loss.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether a thread is that which began, and can be rolled back: no other thread of its process can be in
+    /// it then.
+    pub(crate) fn rolls_back(&self, task: i32) -> bool {
+        self.flags & NO_USER_ROLLBACK == 0 && self.process == task
     }
 
     /// A connection joins; `false` if it is too late.
@@ -235,6 +256,27 @@ impl Control {
     /// Gives the transaction up, for all members; the first one decides how.
     pub(crate) fn give_up(&self, how: GivenUp) {
         self.given_up_by().get_or_insert(how);
+    }
+
+    /// It has lost, and will be tried again: a program that can be rolled back need not go on. It is told
+    /// so once, and not any more when its end has begun.
+    pub(crate) fn ring(&self) {
+        // Held until it is told, so that nothing is sent after `ends`.
+        let mut listens = self.listens();
+        let Some(process) = listens.take() else { return };
+        self.give_up(GivenUp::Retry);
+        if let Err(errno) = sys::ring(&process) {
+            tracing::debug!(transaction = self.id, %errno, "it is not told that it has lost");
+        }
+    }
+
+    /// Its end has begun: when this returns it is told nothing any more.
+    pub(crate) fn ends(&self) {
+        self.listens().take();
+    }
+
+    fn listens(&self) -> MutexGuard<'_, Option<OwnedFd>> {
+        self.listens.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether and how somebody gave it up.

@@ -24,7 +24,7 @@ use rustix::{
 use txos_contention::{standing_of, text::command_of};
 use txos_core::Stamp;
 use txos_host::Bell;
-use txos_protocol::{Op, Reply, Request, Socket, VERSION};
+use txos_protocol::{Op, Reply, Request, Socket, VERSION, abort};
 use txos_store::{Outcome as Logged, StateDir};
 use txos_view::Credentials;
 
@@ -340,7 +340,7 @@ impl Shared {
                 Err(errno) => socket.send(&code(errno), None),
             };
         }
-        let started = guard::listener(pid, request.group).and_then(|listener| {
+        let started = guard::listener(request.task, pid, request.group).and_then(|listener| {
             // As long as somebody has the filter, the session has to be there.
             let closing = Closing::new(self);
             let answer = move || {
@@ -400,7 +400,7 @@ impl Shared {
             Op::Begin | Op::BeginOrdered | Op::Join if inside.is_some() => Errno::INVAL.into(),
             Op::Begin | Op::BeginOrdered => self.begin(request, fds, process, seat),
             Op::Join => self.join(request, fds, process, inside),
-            Op::End => match inside.take() {
+            Op::End => match inside.take().inspect(Inside::ends) {
                 Some(Inside::Own(running)) => {
                     let over = self.end(*running, request.flags == 0);
                     *lost = over.lost;
@@ -412,8 +412,16 @@ impl Shared {
                 None => Errno::INVAL.into(),
             },
             Op::Abort => {
-                let how = if request.flags != 0 { GivenUp::ForGood } else { GivenUp::Retry };
-                match inside.take() {
+                let how = match request.flags {
+                    abort::FOR_GOOD => GivenUp::ForGood,
+                    _ => GivenUp::Retry,
+                };
+                match inside.take().inspect(Inside::ends) {
+                    Some(Inside::Own(running)) if request.flags == abort::LOST => {
+                        let over = self.lose(*running);
+                        *lost = over.lost;
+                        Answer { reply: Reply::code(over.code), used: Some(over.used) }
+                    }
                     Some(Inside::Own(running)) => {
                         *lost = None;
                         if how == GivenUp::ForGood {
@@ -529,6 +537,13 @@ impl Inside {
         match self {
             Inside::Own(running) => &running.control,
             Inside::Joined(control, ..) => control,
+        }
+    }
+
+    /// A transaction of its own is about to end.
+    fn ends(&self) {
+        if let Inside::Own(running) = self {
+            running.control.ends();
         }
     }
 

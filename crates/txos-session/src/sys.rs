@@ -4,6 +4,7 @@
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use rustix::io::Errno;
+use txos_protocol::RUNG;
 
 /// The bytes of a `siginfo_t` (sigaction(2)).
 pub(crate) type Info = [u8; size_of::<libc::siginfo_t>()];
@@ -32,4 +33,16 @@ pub(crate) fn send_signal(to: &OwnedFd, signal: i32, info: Option<&Info>) -> Res
     let sent =
         unsafe { libc::syscall(libc::SYS_pidfd_send_signal, to.as_raw_fd(), signal, info, 0) };
     if sent == 0 { Ok(()) } else { Err(last()) }
+}
+
+/// Tells a process that its transaction has lost: see [`txos_protocol::RUNG`].
+pub(crate) fn ring(process: &OwnedFd) -> Result<(), Errno> {
+    let sender = rustix::process::getpid().as_raw_pid();
+    let user = rustix::process::getuid().as_raw();
+    // As sigqueue(3) fills a `siginfo_t` in: number, error, code, a gap, sender, user, value.
+    let numbers = [libc::SIGURG, 0, libc::SI_QUEUE, 0, sender, user.cast_signed()];
+    let mut info: Info = [0; _];
+    let bytes = numbers.iter().flat_map(|number| number.to_ne_bytes()).chain(RUNG.to_ne_bytes());
+    info.iter_mut().zip(bytes).for_each(|(to, byte)| *to = byte);
+    send_signal(process, libc::SIGURG, Some(&info))
 }

@@ -99,6 +99,8 @@ pub(crate) struct Used {
     base: Base,
     /// Its directory, if no commit has used it up.
     dir: Option<TxDir>,
+    /// The transaction whose commit did, and left it to be removed.
+    left: Option<TxId>,
     /// Whether nothing of it is open anywhere, so that its base can serve again.
     clean: bool,
     /// What it was when it was ready, if nobody but the thread that began could have changed it since.
@@ -200,6 +202,7 @@ impl Host {
         CaptureSpec {
             hidden: vec![self.state.path().to_owned()],
             holds: contender.holds(),
+            on_doom: Some(contender.on_doom()),
             // One that leads, and one for when it is slow.
             threads: 2,
             uids: IdMap::only(uid),
@@ -219,7 +222,8 @@ impl Host {
 
     /// Makes a view of what is left of another.
     pub(crate) fn renewed(&self, used: Used) -> Result<View> {
-        let Used { warm, base, dir, clean, .. } = used;
+        let Used { warm, base, dir, clean, left, .. } = used;
+        self.sweep(left);
         // The last descriptor of the namespace: its overlays are gone when this returns.
         drop(warm);
         if !clean || base.contender.is_gone() || base.capture.renew().is_err() {
@@ -249,7 +253,7 @@ impl Host {
     /// The view again, if the transaction in it did nothing at all: then it is as good as a new one.
     pub(crate) fn as_new(&self, used: Used) -> Result<View, Box<Used>> {
         match used {
-            Used { warm, base, dir: Some(dir), clean: true, ready: Some(ready) }
+            Used { warm, base, dir: Some(dir), clean: true, ready: Some(ready), .. }
                 if ready == Mark::of(&base, &dir) && !base.contender.is_gone() =>
             {
                 Ok(View { warm, base, dir, started: now(), ready })
@@ -260,7 +264,8 @@ impl Host {
 
     /// Forgets a view, with its directory, in a process that is about to end: the kernel does the rest.
     pub(crate) fn abandon(&self, used: Used) {
-        let Used { warm, base, dir, .. } = used;
+        let Used { warm, base, dir, left, .. } = used;
+        self.sweep(left);
         drop(warm);
         // Its threads end with the process; to wait for each of them would take long.
         std::mem::forget(base.capture);
@@ -269,9 +274,17 @@ impl Host {
 
     /// Gives a view up, with all it holds.
     pub(crate) fn drop_view(&self, used: Used) {
-        let Used { warm, base, dir, .. } = used;
+        let Used { warm, base, dir, left, .. } = used;
+        self.sweep(left);
         drop(warm);
         self.discard(base, dir);
+    }
+
+    /// Removes what a commit has left.
+    fn sweep(&self, left: Option<TxId>) {
+        if let Some(Err(error)) = left.map(|id| self.state.remove_aside(id)) {
+            tracing::debug!(%error, "the directory of a committed transaction");
+        }
     }
 
     fn discard(&self, base: Base, dir: Option<TxDir>) {
@@ -304,7 +317,8 @@ impl View {
 
     /// It has ended without a commit.
     pub(crate) fn used(self, clean: bool) -> Used {
-        Used { warm: self.warm, base: self.base, dir: Some(self.dir), clean, ready: None }
+        let (dir, left) = (Some(self.dir), None);
+        Used { warm: self.warm, base: self.base, dir, left, clean, ready: None }
     }
 
     /// It has ended, and nobody but the thread that began was ever in it.
@@ -320,7 +334,8 @@ impl View {
 
     /// A commit uses its directory up.
     pub(crate) fn split(self, clean: bool) -> (TxDir, Used) {
-        (self.dir, Used { warm: self.warm, base: self.base, dir: None, clean, ready: None })
+        let left = Some(self.dir.meta.id);
+        (self.dir, Used { warm: self.warm, base: self.base, dir: None, left, clean, ready: None })
     }
 }
 

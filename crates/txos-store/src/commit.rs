@@ -105,6 +105,8 @@ pub struct Prepared<'s> {
     expectations: Vec<Expectation>,
     fresh: usize,
     flushed: bool,
+    /// Whether a commit only sets the directory aside.
+    leaves: bool,
     /// What was read, and what people were shown, as the keeper wrote it.
     workset: Vec<u8>,
     report: Vec<u8>,
@@ -136,6 +138,7 @@ impl<'s> Prepared<'s> {
             expectations,
             fresh: staged.fresh,
             flushed: false,
+            leaves: false,
             workset: Vec::new(),
             report: Vec::new(),
         })
@@ -149,7 +152,8 @@ impl<'s> Prepared<'s> {
         held: Vec<Held>,
     ) -> Prepared<'s> {
         let keep::Kept { plan, expectations, workset, report } = kept;
-        Prepared { state, tx, plan, held, expectations, fresh: 0, flushed: true, workset, report }
+        let (fresh, flushed, leaves) = (0, true, false);
+        Prepared { state, tx, plan, held, expectations, fresh, flushed, leaves, workset, report }
     }
 
     /// Lets the transaction wait for a decision, also across reboots: all of it is flushed, with
@@ -171,6 +175,12 @@ impl<'s> Prepared<'s> {
             // What lies elsewhere is found by the directory, and by the next recovery.
             Err(_) => error,
         })
+    }
+
+    /// Lets a commit return before the transaction's directory is removed, which can take milliseconds:
+    /// the caller has [`StateDir::remove_aside`] do it.
+    pub fn leave_directory(&mut self) {
+        self.leaves = true;
     }
 
     /// Which transaction.
@@ -354,7 +364,10 @@ impl<'s> Prepared<'s> {
         }
         journal.write_checkpoint(turn, durable)?;
         self.tx.meta.stages.iter().try_for_each(|path| stage::remove_stage(path, None))?;
-        self.state.discard(self.plan.tx)
+        match self.leaves {
+            true => self.state.set_aside(self.plan.tx).map(drop),
+            false => self.state.discard(self.plan.tx),
+        }
     }
 
     /// Flushes what is staged. Few objects are flushed by themselves where the file system takes

@@ -55,6 +55,10 @@ pub(super) struct Arena {
     /// Signals that came from outside since the beginning, and how many.
     pub(super) signals: [Info; NOTED],
     pub(super) noted: usize,
+    /// How many of them, from the first, a rollback has left to be sent again.
+    pub(super) owed: usize,
+    /// Whether a transaction runs that can roll the process back.
+    pub(super) watching: bool,
     pub(super) facts: Facts,
     pub(super) files_now: Set,
     pub(super) files_then: Set,

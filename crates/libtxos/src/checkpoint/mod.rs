@@ -101,7 +101,7 @@ pub(crate) fn take(ask: [i32; 2], high: i32) -> Result<Taken, Errno> {
         AGAIN => {
             // SAFETY: as above; the value was left for this. Signals wait while the library is at work.
             unsafe {
-                signals::send_again(&mut *arena);
+                signals::owe(&mut *arena);
                 Ok(Taken::Again((*arena).value))
             }
         }

@@ -8,9 +8,15 @@
 //! What the program, or a member, does to itself is not noted: the next try does it again. That is a fault,
 //! a timer, a signal that the process sends to itself; who else was a member is the session's to say.
 //!
+//! Signals that the program took itself (sigwait(3)), and those of handlers that it set inside, are noted by
+//! the [calls](crate::signal_calls) that it made for that. After a rollback a noted signal is *owed*: it is
+//! sent again as soon as the program can take it, by a handler or since it is blocked; at the latest when the
+//! transaction has ended. Sent at once it would meet the disposition of before the beginning, and could kill.
+//!
 //! # Invariants
 //!
 //! - Only a process with one thread, and a checkpoint, has the library's handlers.
+//! - What is owed stands before what was noted since, and no rollback and no new beginning drops it.
 //! - A handler of the library's finds the program's as long as the process lives: a program that has got its
 //!   address inside may set it or call it at any later time.
 
@@ -21,6 +27,7 @@ use core::{
 };
 
 use rustix::{process::getpid, thread::gettid};
+use txos_protocol::RUNG;
 
 use super::{
     arena::{Arena, existing},
@@ -63,14 +70,98 @@ pub(crate) fn watch() {
     }
     WATCHED.store(watched, Ordering::Relaxed);
     DETAILED.store(detailed, Ordering::Relaxed);
+    hear_of_loss();
     if let Some(arena) = existing() {
         // SAFETY: the arena is mapped; no handler runs, since signals wait while the library is at work.
-        unsafe { (*arena).noted = 0 };
+        unsafe {
+            (*arena).noted = (*arena).owed;
+            (*arena).watching = true;
+        }
     }
+}
+
+/// The signal by which the session tells of a loss: the kernel drops it where nobody handles it.
+const BELL: usize = libc::SIGURG as usize;
+
+/// Has a handler for the session's [bell](RUNG) also if the program has none for that signal.
+fn hear_of_loss() {
+    let own: Handler = noting;
+    let bit = 1 << (BELL - 1);
+    if WATCHED.load(Ordering::Relaxed) & bit != 0 {
+        return;
+    }
+    // SAFETY: structures of integers, whose set is filled; the handler takes what it is given.
+    unsafe {
+        let mut action: libc::sigaction = core::mem::zeroed();
+        action.sa_sigaction = own as usize;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_ONSTACK;
+        libc::sigfillset(&raw mut action.sa_mask);
+        let mut before: libc::sigaction = core::mem::zeroed();
+        if libc::sigaction(libc::SIGURG, &raw const action, &raw mut before) == 0 {
+            HANDLERS[BELL].store(before.sa_sigaction, Ordering::Relaxed);
+            WATCHED.fetch_or(bit, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Takes the session's bell, if it has rung and was not heard: the transaction is over, and the next one must
+/// not take it for its own. Signals are blocked, and the session has answered an end.
+pub(crate) fn miss_bell() {
+    let mut pending = 0u64;
+    // SAFETY: a set of the kernel's has eight bytes.
+    unsafe { syscall!(libc::SYS_rt_sigpending, &raw mut pending, 8) };
+    let bit = 1u64 << (BELL - 1);
+    if pending & bit == 0 {
+        return;
+    }
+    let (mut info, now) = ([0u64; size_of::<Info>() / 8], [0i64; 2]);
+    // SAFETY: a set and a `siginfo_t` of the kernel's sizes; the fifth argument tells the guard who asks.
+    unsafe {
+        let (set, into) = (&raw const bit, info.as_mut_ptr());
+        let taken =
+            syscall!(libc::SYS_rt_sigtimedwait, set, into, now.as_ptr(), 8, txos_protocol::NOTED);
+        // Another's: it is the program's again.
+        if taken > 0 && !is_bell(info.as_ptr().cast()) {
+            let (process, thread) = (getpid().as_raw_pid(), gettid().as_raw_pid());
+            syscall!(libc::SYS_rt_tgsigqueueinfo, process, thread, taken, info.as_ptr());
+        }
+    }
+}
+
+/// Whether a signal is the session's bell.
+///
+/// # Safety
+/// The pointer is null or to a `siginfo_t`.
+unsafe fn is_bell(info: *const libc::siginfo_t) -> bool {
+    // SAFETY: see above; what sigqueue(3) sends has a value.
+    unsafe {
+        info.as_ref().is_some_and(|info| {
+            (info.si_signo, info.si_code) == (libc::SIGURG, libc::SI_QUEUE)
+                && info.si_value().sival_ptr as i64 == RUNG
+        })
+    }
+}
+
+/// The arena while a transaction runs that can roll this process back.
+fn watching() -> Option<*mut Arena> {
+    // SAFETY: the arena is mapped, and the process has one thread.
+    existing().filter(|arena| unsafe { (**arena).watching })
+}
+
+/// Whether a transaction runs that can roll this process back.
+pub(crate) fn is_watching() -> bool {
+    watching().is_some()
 }
 
 /// Gives the program its handlers back, but for those that it has set itself meanwhile.
 pub(crate) fn unwatch() {
+    if let Some(arena) = existing() {
+        // SAFETY: as above.
+        unsafe {
+            (*arena).noted = (*arena).owed;
+            (*arena).watching = false;
+        }
+    }
     let own: Handler = noting;
     let (watched, detailed) =
         (WATCHED.swap(0, Ordering::Relaxed), DETAILED.load(Ordering::Relaxed));
@@ -96,8 +187,13 @@ unsafe extern "C-unwind" fn noting(
     info: *mut libc::siginfo_t,
     context: *mut c_void,
 ) {
+    // SAFETY: the information is the kernel's, or that of a program that calls the handler itself.
+    if unsafe { is_bell(info) } {
+        // Comes back only if there is nothing to end.
+        return crate::member::lost_already();
+    }
     // A child that was forked inside has handlers and no arena: nobody rolls it back.
-    if let Some(arena) = existing() {
+    if let Some(arena) = watching() {
         // SAFETY: the arena is mapped, and the process has one thread; the information is the kernel's, or
         // that of a program that calls the handler itself.
         unsafe { (*arena).note(signal, info) };
@@ -106,7 +202,7 @@ unsafe extern "C-unwind" fn noting(
         return;
     };
     let handler = handler.load(Ordering::Relaxed);
-    if handler != 0 {
+    if ![libc::SIG_DFL, libc::SIG_IGN].contains(&handler) {
         // SAFETY: it is what the program gave sigaction(2) as a handler; one that takes the number alone
         // passes over the rest in this calling convention.
         unsafe { transmute::<usize, Handler>(handler)(signal, info, context) };
@@ -130,7 +226,7 @@ impl Arena {
         }
         // SAFETY: a `siginfo_t` has this size.
         let bytes = unsafe { info.cast::<Info>().read_unaligned() };
-        let noted = &mut self.signals[..self.noted];
+        let noted = &mut self.signals[self.owed..self.noted];
         // Of a standard one the kernel keeps no second either (signal(7)).
         let again =
             |other: &Info| signal < 32 && other[0] == bytes[0] && sender_of(other) == sender;
@@ -159,41 +255,129 @@ fn sender_of(info: &Info) -> i32 {
     info[2] as i32
 }
 
-/// The processes from which the noted signals came.
-pub(crate) fn senders() -> Vec<i32> {
-    let Some(arena) = existing() else { return Vec::new() };
+/// Forgets the noted signals that members sent, as `is_member` knows of a process. No memory is asked for: a
+/// handler may be the caller.
+pub(crate) fn forget(is_member: impl Fn(i32) -> bool) {
+    let Some(arena) = existing() else { return };
     // SAFETY: the arena is mapped; no handler runs, since signals wait while the library is at work.
-    let noted = unsafe { &(&(*arena).signals)[..(*arena).noted] };
-    let mut senders: Vec<i32> = noted.iter().map(sender_of).filter(|sender| *sender > 0).collect();
-    senders.sort_unstable();
-    senders.dedup();
-    senders
+    let arena = unsafe { &mut *arena };
+    let mut last = (0, false);
+    let (owed, noted) = (arena.owed, arena.noted);
+    arena.keep(owed, noted, |info| {
+        let sender = sender_of(info);
+        if sender != last.0 {
+            last = (sender, sender > 0 && is_member(sender));
+        }
+        !last.1
+    });
 }
 
-/// Forgets the noted signals of some senders, who are members.
-pub(crate) fn forget(members: &[i32]) {
+impl Arena {
+    /// Drops those of a part of the signals that `keeps` does not want.
+    fn keep(&mut self, from: usize, to: usize, mut keeps: impl FnMut(&Info) -> bool) {
+        let mut kept = from;
+        for at in from..self.noted {
+            if at >= to || keeps(&self.signals[at]) {
+                self.signals[kept] = self.signals[at];
+                kept += 1;
+            }
+        }
+        self.owed -= if to == self.owed { self.noted - kept } else { 0 };
+        self.noted = kept;
+    }
+
+    /// Sends the process what is owed of the signals that `wanted` names; it is delivered when it is
+    /// unblocked.
+    fn send_owed(&mut self, wanted: impl Fn(i32) -> bool) {
+        let (process, thread) = (getpid().as_raw_pid(), gettid().as_raw_pid());
+        let owed = self.owed;
+        self.keep(0, owed, |info| {
+            let signal = info[0] as i32;
+            if !wanted(signal) {
+                return true;
+            }
+            // SAFETY: the information is a `siginfo_t` that the kernel has given, and outlives the call.
+            unsafe {
+                syscall!(libc::SYS_rt_tgsigqueueinfo, process, thread, signal, info.as_ptr())
+            };
+            false
+        });
+    }
+}
+
+/// A rollback: all that was noted is owed.
+pub(super) fn owe(arena: &mut Arena) {
+    arena.owed = arena.noted;
+    arena.watching = false;
+}
+
+/// Sends what is owed and can be taken: by a handler, or later, since `is_blocked` once the library is done.
+/// Everything, if no transaction will roll the process back any more.
+pub(crate) fn settle(is_blocked: impl Fn(i32) -> bool) {
     let Some(arena) = existing() else { return };
-    // SAFETY: as above.
+    // SAFETY: the arena is mapped; no handler runs, since signals wait while the library is at work.
     let arena = unsafe { &mut *arena };
-    let mut kept = 0;
-    for at in 0..arena.noted {
-        if !members.contains(&sender_of(&arena.signals[at])) {
-            arena.signals[kept] = arena.signals[at];
-            kept += 1;
+    if arena.owed == 0 {
+        return;
+    }
+    let over = !arena.watching;
+    arena.send_owed(|signal| over || is_blocked(signal) || has_handler(signal));
+}
+
+fn has_handler(signal: c_int) -> bool {
+    usize::try_from(signal).ok().and_then(Action::of).is_some_and(|action| action.calls())
+}
+
+/// The program takes these signals itself, and has them blocked: what is owed of them is sent first.
+pub(crate) fn expect(wanted: impl Fn(i32) -> bool) {
+    let Some(arena) = watching() else { return };
+    // SAFETY: as above.
+    unsafe { (*arena).send_owed(wanted) };
+}
+
+/// The program has taken a signal itself.
+pub(crate) fn took(signal: c_int, info: &libc::siginfo_t) {
+    if let Some(arena) = watching() {
+        // SAFETY: as above, and the information is valid.
+        unsafe { (*arena).note(signal, info) };
+    }
+}
+
+/// What the program itself has set for a signal, of which `action` is what the kernel knows.
+pub(crate) fn own_action(signal: c_int, action: &mut libc::sigaction) {
+    let own: Handler = noting;
+    let Some(handler) = usize::try_from(signal).ok().and_then(|signal| HANDLERS.get(signal)) else {
+        return;
+    };
+    if action.sa_sigaction == own as usize {
+        action.sa_sigaction = handler.load(Ordering::Relaxed);
+        if DETAILED.load(Ordering::Relaxed) & (1 << (signal - 1)) == 0 {
+            action.sa_flags &= !libc::SA_SIGINFO;
         }
     }
-    arena.noted = kept;
 }
 
-/// Sends the process once more what was noted; it is delivered when it is unblocked.
-pub(super) fn send_again(arena: &mut Arena) {
-    let (process, thread) = (getpid().as_raw_pid(), gettid().as_raw_pid());
-    for info in &arena.signals[..arena.noted] {
-        let signal = info[0] as i32;
-        // SAFETY: the information is a `siginfo_t` that the kernel has given, and outlives the call.
-        unsafe { syscall!(libc::SYS_rt_tgsigqueueinfo, process, thread, signal, info.as_ptr()) };
+/// The program sets a handler inside: the library's takes its place in `action`, so that what it handles is
+/// noted. Signals are blocked. Gives whether what is owed of the signal can be sent.
+pub(crate) fn watch_also(signal: c_int, action: &mut libc::sigaction) -> bool {
+    let Some(handler) = usize::try_from(signal).ok().and_then(|signal| HANDLERS.get(signal)) else {
+        return false;
+    };
+    let bit = 1u64 << (signal - 1).clamp(0, 63);
+    if [libc::SIG_DFL, libc::SIG_IGN].contains(&action.sa_sigaction) {
+        WATCHED.fetch_and(!bit, Ordering::Relaxed);
+        return false;
     }
-    arena.noted = 0;
+    handler.store(action.sa_sigaction, Ordering::Relaxed);
+    WATCHED.fetch_or(bit, Ordering::Relaxed);
+    match action.sa_flags & libc::SA_SIGINFO {
+        0 => DETAILED.fetch_and(!bit, Ordering::Relaxed),
+        _ => DETAILED.fetch_or(bit, Ordering::Relaxed),
+    };
+    let own: Handler = noting;
+    action.sa_sigaction = own as usize;
+    action.sa_flags |= libc::SA_SIGINFO;
+    true
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ use rustix::{
     event::{PollFd, PollFlags, poll},
     fs::{MemfdFlags, SeekFrom, memfd_create, seek},
     io::Errno,
-    process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open},
+    process::{PidfdGetfdFlags, pidfd_getfd},
 };
 use txos_effects::filter::Arch;
 use txos_effects::notify::{Answer, Notified, notif_recv, notif_send, notif_sync_wake_up};
@@ -37,7 +37,10 @@ use txos_protocol::ASKED;
 
 pub(crate) use self::signals::Deferred;
 use self::{rules::Verdict, target::Target};
-use crate::control::{Control, Controls, GivenUp};
+use crate::{
+    control::{Control, Controls, GivenUp},
+    sys,
+};
 
 /// Flags of a transaction about what it does not support.
 const ERROR_UNSUPPORTED: u32 = 8;
@@ -65,15 +68,15 @@ pub(crate) fn program(gate: u64) -> Result<OwnedFd, Errno> {
     Ok(file.into())
 }
 
-/// Takes the listener that a process has under a number.
+/// Takes the listener that a thread has under a number.
 ///
 /// # Errors
-/// If the process has gone, or has none there.
-pub(crate) fn listener(process: i32, number: u64) -> Result<OwnedFd, Errno> {
+/// If the thread has gone, or has none there.
+pub(crate) fn listener(task: i32, process: i32, number: u64) -> Result<OwnedFd, Errno> {
     let number = i32::try_from(number).map_err(|_| Errno::BADF)?;
-    let process = Pid::from_raw(process).ok_or(Errno::SRCH)?;
-    let process = pidfd_open(process, PidfdFlags::empty())?;
-    pidfd_getfd(process, number, PidfdGetfdFlags::empty())
+    // Its table of descriptors may be its own; before Linux 6.9 it is taken for the process's.
+    let of = sys::open_thread(task).or_else(|_| sys::open_thread(process))?;
+    pidfd_getfd(of, number, PidfdGetfdFlags::empty())
 }
 
 /// Answers on a listener until nobody has its filter any more.
@@ -116,6 +119,9 @@ fn answer(listener: &OwnedFd, call: &Notified, session: &str, controls: &Control
     // its own.
     if name == "setns" && control.is_way_back(target.task(), call.args[0] as i32) {
         return Answer::Proceed;
+    }
+    if rules::takes_signals(name, call) && control.rolls_back(target.task()) {
+        return unsupported(&control, name);
     }
     match rules::judge(name, call, &target) {
         Verdict::Proceed => Answer::Proceed,

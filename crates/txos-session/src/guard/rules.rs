@@ -13,6 +13,8 @@ use txos_effects::{
     notify::Notified,
 };
 
+use txos_protocol::NOTED;
+
 use super::target::{Peer, Target};
 
 /// Signals (see [`super::signals`]).
@@ -23,6 +25,9 @@ const CONTACTS: &[(&str, usize, usize)] = &[("connect", 1, 2), ("bind", 1, 2), (
 /// Messages and semaphores of the machine.
 const MESSAGES: &[&str] =
     &["msgsnd", "msgrcv", "semop", "semtimedop", "mq_timedsend", "mq_timedreceive", "mq_unlink"];
+
+/// Calls that take signals, which would not come again after a rollback.
+const TAKING: &[&str] = &["rt_sigtimedwait", "signalfd", "signalfd4"];
 
 /// What is said to a call inside a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,13 +46,20 @@ fn asks(action: Action) -> bool {
 /// The filter, which passes what is called from `gate`.
 pub(super) fn filter(gate: u64) -> Filter {
     let further = SIGNALS.iter().chain(MESSAGES).chain(&["connect", "bind", "clone3"]);
-    let further: Vec<&str> = further.chain(&["io_uring_setup"]).copied().collect();
+    let further = further.chain(&["io_uring_setup"]).chain(TAKING);
+    let further: Vec<&str> = further.copied().collect();
     Filter::asking(gate, &asks, &further, &["sendto"])
 }
 
 /// The name of a call; empty for one that the table does not know.
 pub(super) fn name_of(number: u32) -> &'static str {
     Arch::HOST.name(number).unwrap_or_default()
+}
+
+/// Whether a call takes signals without the library's knowledge.
+pub(super) fn takes_signals(name: &str, call: &Notified) -> bool {
+    let noted = name == "rt_sigtimedwait" && call.args[4] == NOTED.cast_unsigned();
+    TAKING.contains(&name) && !noted
 }
 
 pub(super) fn is_signal(name: &str) -> bool {
@@ -78,6 +90,8 @@ pub(super) fn judge(name: &str, call: &Notified, target: &Target<'_>) -> Verdict
             supported(target.number(call.args[1]).is_some_and(|modes| modes as u32 == 0))
         }
         _ if MESSAGES.contains(&name) => Verdict::Unsupported,
+        // See the caller.
+        _ if TAKING.contains(&name) => Verdict::Proceed,
         _ => supported(!rule_of(name).is_some_and(|rule| asks(rule.decide(&call.args)))),
     }
 }

@@ -130,8 +130,8 @@ fn processes_of(group: i32) -> Vec<i32> {
 
 /// The process that a descriptor of a thread's stands for (pidfd_open(2)).
 fn process_of(task: i32, fd: i32) -> Option<i32> {
-    let process = pidfd_open(Pid::from_raw(leader_of(task)?)?, PidfdFlags::empty()).ok()?;
-    let fd = pidfd_getfd(process, fd, PidfdGetfdFlags::empty()).ok()?;
+    let of = sys::open_thread(task).or_else(|_| sys::open_thread(leader_of(task).unwrap_or(task)));
+    let fd = pidfd_getfd(of.ok()?, fd, PidfdGetfdFlags::empty()).ok()?;
     let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd())).ok()?;
     let pid = text.lines().find_map(|line| line.strip_prefix("Pid:"))?;
     pid.trim().parse().ok().filter(|pid| *pid > 0)

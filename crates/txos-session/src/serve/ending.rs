@@ -31,11 +31,12 @@ impl Shared {
         let alive = format!("/proc/{}", running.task);
         let ended = running.control.wait(&self.tracker, &mut running.pipes);
         let past = Past::of(&running);
-        if let Some(how) = running.control.given_up() {
-            let lost = running.view.base.contender.lost().map(|to| past.clone().lose_to(&to));
-            let lost = lost.or_else(|| running.control.loss().map(|loss| past.lose(loss)));
-            let used = self.give_up(running, how);
-            return Over { lost: lost.filter(|_| how == GivenUp::Retry), code: told(how), used };
+        match running.control.given_up() {
+            Some(GivenUp::Retry) => return self.lose(running),
+            Some(how) => {
+                return Over { lost: None, code: told(how), used: self.give_up(running, how) };
+            }
+            None => {}
         }
         if ended == Ended::Killed {
             return Over::cancelled(self.give_up(running, GivenUp::ForGood));
@@ -109,6 +110,14 @@ impl Shared {
         Over { code, used, lost }
     }
 
+    /// The end of one that was given up, to be tried again: since it has lost, as a rule.
+    pub(super) fn lose(&self, running: Running) -> Over {
+        let past = Past::of(&running);
+        let lost = running.view.base.contender.lost().map(|to| past.clone().lose_to(&to));
+        let lost = lost.or_else(|| running.control.loss().map(|loss| past.lose(loss)));
+        Over { lost, code: AGAIN, used: self.give_up(running, GivenUp::Retry) }
+    }
+
     pub(super) fn give_up(&self, running: Running, how: GivenUp) -> Used {
         let Running { view, control, task, place, .. } = running;
         self.tracker.leave(task);
@@ -157,6 +166,7 @@ impl Shared {
 
     /// The connection closed inside a transaction: what that means shows when the process has ended.
     pub(super) fn left(&self, mut inside: Inside, process: Option<Process>) {
+        inside.ends();
         let (control, pipes) = inside.parts();
         let ended = process.map_or(Ended::Killed, |process| {
             let mut again = true;

@@ -171,16 +171,39 @@ impl StateDir {
     ///
     /// It loses its name first: nobody finds it half-removed and takes it for one that crashed.
     pub(crate) fn discard(&self, id: TxId) -> Result<()> {
-        let (path, aside) = (Self::tx_path(id), Path::new("tx").join(format!("{id}{GONE}")));
+        match self.set_aside(id)? {
+            true => self.remove_aside(id),
+            false => Ok(()),
+        }
+    }
+
+    /// Takes what is left of transaction `id` its name; gives whether there was anything. A recovery
+    /// removes it, if [`StateDir::remove_aside`] does not.
+    pub(crate) fn set_aside(&self, id: TxId) -> Result<bool> {
+        let (path, aside) = (Self::tx_path(id), Self::aside_path(id));
         let (from, to) = (sys::place(&self.tree, &path), sys::place(&self.tree, &aside));
         match sys::rename(from, to, RenameFlags::empty()) {
             Ok(()) => {}
-            Err(Errno::NOENT) => return Ok(()),
+            Err(Errno::NOENT) => return Ok(false),
             // Another of that id was left by a crash in the middle of this.
             Err(Errno::NOTEMPTY | Errno::EXIST) => sys::remove_tree(&self.tree, &path)?,
             Err(errno) => return Err(StoreError::io("remove", self.path.join(path), errno)),
         }
-        sys::remove_tree(&self.tree, &aside)
+        Ok(true)
+    }
+
+    /// Removes what a commit has set aside (see [`Prepared::leave_directory`]).
+    ///
+    /// # Errors
+    /// If something in it cannot be removed.
+    ///
+    /// [`Prepared::leave_directory`]: crate::Prepared::leave_directory
+    pub fn remove_aside(&self, id: TxId) -> Result<()> {
+        sys::remove_tree(&self.tree, &Self::aside_path(id))
+    }
+
+    fn aside_path(id: TxId) -> PathBuf {
+        Path::new("tx").join(format!("{id}{GONE}"))
     }
 
     /// Removes what a crash left of directories that were being removed.
