@@ -35,6 +35,8 @@ pub(crate) enum Outcome {
 pub(crate) struct Done {
     /// How many objects it changed.
     pub(crate) changes: u64,
+    /// Whether it has cost a flush anyway.
+    pub(crate) durable: bool,
     /// What it displaced or could not finish.
     pub(crate) notes: Vec<String>,
 }
@@ -179,7 +181,7 @@ impl Host {
                 let mut notes: Vec<String> =
                     committed.kept.iter().map(ToString::to_string).collect();
                 notes.extend(committed.unfinished.map(|why| format!("not cleaned up: {why}")));
-                Ok(Outcome::Committed(Done { changes: committed.operations, notes }))
+                Ok(Outcome::Committed(Done { changes: committed.operations, durable, notes }))
             }
             (Err(StoreError::Conflict(_)), Some(error)) => {
                 give_up(prepared);
@@ -192,7 +194,7 @@ impl Host {
             // It is committed, and recovery finishes it.
             (Err(StoreError::Unfinished { cause }), _) => {
                 let line = format!("not wholly applied yet: {cause} (`txos recover` does it)");
-                Ok(Outcome::Committed(Done { changes: 0, notes: vec![line] }))
+                Ok(Outcome::Committed(Done { changes: 0, durable, notes: vec![line] }))
             }
             // Recovery needs what is staged, where there may be a commit record.
             (Err(error @ StoreError::Undecided { .. }), _) => Err(error.into()),
@@ -203,10 +205,12 @@ impl Host {
         }
     }
 
-    /// Says in the log how a transaction ended of which there is more to say: a session has no terminal,
-    /// and its program hears a number. Of most there is nothing.
+    /// Says in the log how a transaction ended that changed something durably, or of which there is more to
+    /// say: a session has no terminal, and its program hears a number.
     pub(crate) fn note(&self, ended: Ended<'_>) {
-        if ended.done.notes.is_empty() && ended.loss.is_none() {
+        let Done { changes, durable, notes } = &ended.done;
+        let lasting = *durable && *changes > 0;
+        if !lasting && notes.is_empty() && ended.loss.is_none() {
             return;
         }
         let entry = LogEntry {

@@ -1,16 +1,23 @@
-//! How transactions ended: one line of JSON each, only ever appended.
+//! How transactions ended: one line of JSON each, only ever appended. A file that has grown past [`MOST`] takes
+//! the place of the one before it, so that programs which commit all day fill no disk.
 
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Write},
-    os::unix::fs::{FileExt, OpenOptionsExt},
+    os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt},
 };
 
+use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use txos_core::{Conflict, Stamp, TxId};
 
 use super::StateDir;
 use crate::{Result, StoreError};
+
+/// The log before this one.
+const OLDER: &str = "log.1";
+/// Bytes of one file.
+const MOST: u64 = 16 << 20;
 
 /// How a transaction ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -107,6 +114,10 @@ impl StateDir {
     /// # Errors
     /// If it cannot be written.
     pub fn log(&self, entry: &LogEntry) -> Result<()> {
+        self.log_up_to(MOST, entry)
+    }
+
+    fn log_up_to(&self, most: u64, entry: &LogEntry) -> Result<()> {
         let path = self.path.join("log");
         let mut line = serde_json::to_vec(entry).unwrap_or_default();
         line.push(b'\n');
@@ -116,25 +127,45 @@ impl StateDir {
             if is_torn(&file)? {
                 line.insert(0, b'\n');
             }
-            file.write_all(&line)
+            file.write_all(&line)?;
+            if file.metadata()?.len() > most {
+                self.begin_another_log(&file)?;
+            }
+            Ok(())
         };
         append().map_err(|error| StoreError::std("write", &path, &error))
     }
 
-    /// All lines of the log, oldest first; a line that a crash tore is left out.
+    /// Puts the log that is full in the place of the one before it, unless somebody else is at it.
+    fn begin_another_log(&self, full: &File) -> io::Result<()> {
+        let (path, older) = (self.path.join("log"), self.path.join(OLDER));
+        if flock(full, FlockOperation::NonBlockingLockExclusive).is_err() {
+            return Ok(());
+        }
+        match (full.metadata()?.ino(), fs::metadata(&path)?.ino()) {
+            (full, now) if full == now => fs::rename(path, older),
+            _ => Ok(()),
+        }
+    }
+
+    /// All lines of the log that are kept, oldest first; a line that a crash tore is left out.
     ///
     /// # Errors
-    /// If the file cannot be read.
+    /// If a file cannot be read.
     pub fn history(&self) -> Result<Vec<LogEntry>> {
-        let path = self.path.join("log");
-        match fs::read(&path) {
-            Ok(text) => {
-                let lines = text.split(|byte| *byte == b'\n');
-                Ok(lines.filter_map(|line| serde_json::from_slice(line).ok()).collect())
+        let mut history = Vec::new();
+        for name in [OLDER, "log"] {
+            let path = self.path.join(name);
+            match fs::read(&path) {
+                Ok(text) => {
+                    let lines = text.split(|byte| *byte == b'\n');
+                    history.extend(lines.filter_map(|line| serde_json::from_slice(line).ok()));
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(StoreError::std("read", &path, &error)),
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-            Err(error) => Err(StoreError::std("read", &path, &error)),
         }
+        Ok(history)
     }
 }
 
@@ -164,6 +195,23 @@ mod tests {
             note: String::new(),
             loss: None,
         }
+    }
+
+    #[test]
+    fn a_log_that_is_full_takes_the_place_of_the_one_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::open(dir.path().join("s"), Privilege::Root).unwrap();
+        let line = serde_json::to_vec(&entry(1)).unwrap().len() as u64 + 1;
+        for id in 1..=9 {
+            // Full with the third line.
+            state.log_up_to(line * 2, &entry(id)).unwrap();
+        }
+        let ids = |state: &StateDir| {
+            state.history().unwrap().into_iter().map(|entry| entry.id.0).collect::<Vec<_>>()
+        };
+        assert_eq!(ids(&state), [7, 8, 9]);
+        state.log(&entry(10)).unwrap();
+        assert_eq!(ids(&state), [7, 8, 9, 10]);
     }
 
     #[test]

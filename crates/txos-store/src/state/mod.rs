@@ -6,7 +6,7 @@
 //!   lock            flock(2)ed by who commits or recovers; names its holder
 //!   ids             the next transaction id (see `ids`)
 //!   journal         what is decided (see docs/journal.md)
-//!   log             one line of JSON for each ended transaction
+//!   log, log.1      one line of JSON for each ended transaction; those before
 //!   tx/ID/          one transaction: meta.json, lock, upper.N, work.N, prepared
 //!   tx/ID.gone/     one that is over and is being removed
 //!   view/           where views are put together, each in a mount namespace of its own
