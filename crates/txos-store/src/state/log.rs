@@ -153,19 +153,28 @@ impl StateDir {
     /// # Errors
     /// If a file cannot be read.
     pub fn history(&self) -> Result<Vec<LogEntry>> {
-        let mut history = Vec::new();
-        for name in [OLDER, "log"] {
-            let path = self.path.join(name);
-            match fs::read(&path) {
-                Ok(text) => {
-                    let lines = text.split(|byte| *byte == b'\n');
-                    history.extend(lines.filter_map(|line| serde_json::from_slice(line).ok()));
-                }
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(StoreError::std("read", &path, &error)),
+        loop {
+            let now = || fs::metadata(self.path.join("log")).map(|about| about.ino()).ok();
+            let first = now();
+            let mut history = self.lines(OLDER)?;
+            history.extend(self.lines("log")?);
+            // Otherwise one took the other's place while they were read.
+            if first == now() {
+                return Ok(history);
             }
         }
-        Ok(history)
+    }
+
+    fn lines(&self, name: &str) -> Result<Vec<LogEntry>> {
+        let path = self.path.join(name);
+        match fs::read(&path) {
+            Ok(text) => {
+                let lines = text.split(|byte| *byte == b'\n');
+                Ok(lines.filter_map(|line| serde_json::from_slice(line).ok()).collect())
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(error) => Err(StoreError::std("read", &path, &error)),
+        }
     }
 }
 
