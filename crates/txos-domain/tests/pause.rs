@@ -323,6 +323,20 @@ fn seconds_of(watchdog: u32) -> Vec<u32> {
     text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
 }
 
+fn expect_gone(pid: u32) {
+    let start = Instant::now();
+    // A zombie that nobody has waited for yet holds nothing any more, once its threads have gone.
+    let lives = || {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let threads = fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+        threads > 1 || stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+    };
+    while lives() {
+        assert!(start.elapsed() < Duration::from_secs(30), "{pid} was killed and lives");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
 fn what_all_dead_left_is_swept() {
     let domain = Domain::new("swept");
     let frozen = (0..200).any(|_| {
@@ -338,6 +352,8 @@ fn what_all_dead_left_is_swept() {
             }
         }
         txos.wait().unwrap();
+        // What is killed has its locks, and may be in a call, until it is gone.
+        all.iter().for_each(|pid| expect_gone(*pid));
         frozen_by_ours(&domain) == "1"
     });
     assert!(frozen, "killed together often enough, they leave a frozen domain once");
