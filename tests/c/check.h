@@ -50,9 +50,9 @@ __attribute__((unused)) static void put(const char *path, const char *text) {
     CHECK_EQ(close(fd), 0);
 }
 
-// The content of a file; "" if there is none.
+// The content of a file, until the calling thread asks for another; "" if there is none.
 __attribute__((unused)) static const char *get(const char *path) {
-    static char text[65536];
+    static _Thread_local char text[65536];
     int fd = open(path, O_RDONLY);
     ssize_t length = fd < 0 ? 0 : read(fd, text, sizeof text - 1);
     CHECK_THAT(length, >=, 0);
