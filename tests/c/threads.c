@@ -62,6 +62,57 @@ static void rollback_needs_a_single_thread(void) {
     CHECK_EQ(sys_xend(), 0);
 }
 
+// A thread with a table of descriptors of its own has files as a program with one thread has them.
+static void *with_a_table_of_its_own(void *argument) {
+    int number = (int)(long)argument, twice;
+    char name[16], made[16], text[16] = {0};
+    snprintf(name, sizeof name, "file%d", number);
+    snprintf(made, sizeof made, "made%d", number);
+    CHECK_EQ(unshare(CLONE_FILES), 0);
+    int fd = open(name, O_RDWR | O_CREAT, 0644);
+    CHECK_THAT(fd, >=, 0);
+    CHECK_EQ(write(fd, "before", 6), 6);
+    twice = dup(fd);
+    CHECK_EQ(sys_xbegin(PLAIN), 0);
+    CHECK_EQ(write(fd, "inside", 6), 6);
+    CHECK_EQ(lseek(twice, 0, SEEK_CUR), 12);
+    int kept = open(made, O_RDWR | O_CREAT, 0644);
+    CHECK_EQ(write(kept, name, 5), 5);
+    pthread_barrier_wait(&barrier);
+    // The main thread looks.
+    pthread_barrier_wait(&barrier);
+    if (number == 2) sys_xabort(1);
+    else CHECK_EQ(sys_xend(), 0);
+    pthread_barrier_wait(&barrier);
+    CHECK_EQ(lseek(twice, 0, SEEK_CUR), number == 2 ? 6 : 12);
+    CHECK_EQ(write(fd, "!", 1), 1);
+    CHECK_EQ(pread(fd, text, sizeof text, 0), number == 2 ? 7 : 13);
+    if (number == 2) {
+        CHECK_EQ(fcntl(kept, F_GETFD), -1);
+    } else {
+        CHECK_EQ(write(kept, "+", 1), 1);
+        CHECK(is(made, number == 0 ? "file0+" : "file1+"));
+    }
+    return NULL;
+}
+
+static void a_thread_with_its_own_table_carries_its_files(void) {
+    pthread_t threads[3];
+    pthread_barrier_init(&barrier, NULL, 4);
+    for (long i = 0; i < 3; i++) {
+        CHECK_EQ(pthread_create(&threads[i], NULL, with_a_table_of_its_own, (void *)i), 0);
+    }
+    pthread_barrier_wait(&barrier);
+    CHECK(is("file0", "before") && is("file1", "before") && is("file2", "before"));
+    CHECK(!exists("made0"));
+    // Numbers that it never had.
+    for (int fd = 3; fd < 9; fd++) CHECK_EQ(fcntl(fd, F_GETFD), -1);
+    pthread_barrier_wait(&barrier);
+    pthread_barrier_wait(&barrier);
+    for (int i = 0; i < 3; i++) pthread_join(threads[i], NULL);
+    CHECK(is("file0", "beforeinside!") && is("file2", "before!") && !exists("made2"));
+}
+
 static void *nothing(void *argument) {
     return argument;
 }
@@ -388,6 +439,7 @@ int main(int argc, char **argv) {
     const struct test tests[] = {
         {"several_at_once", several_at_once},
         {"rollback_needs_a_single_thread", rollback_needs_a_single_thread},
+        {"a_thread_with_its_own_table_carries_its_files", a_thread_with_its_own_table_carries_its_files},
         {"a_thread_that_was_joined_does_not_count", a_thread_that_was_joined_does_not_count},
         {"what_others_open_for_a_moment_does_not_count", what_others_open_for_a_moment_does_not_count},
         {"counting_together", counting_together},

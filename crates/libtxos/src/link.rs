@@ -3,10 +3,12 @@
 //! # Invariants
 //!
 //! - A connection belongs to one thread of one process: a forked child makes its own.
-//! - The session is started once a process, by whichever thread begins first, and lives as long as a
-//!   process holds a connection, or has its [guard]. Under `txos exec` it is there already.
+//! - The session is started once for each table of descriptors that threads of the process have, by whichever
+//!   of them begins first, and lives as long as a process holds a connection, or has its [guard]. Under `txos
+//!   exec` it is there already.
 
 use std::{
+    cell::RefCell,
     ffi::{CString, OsString},
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
@@ -28,6 +30,7 @@ use crate::{
     descriptors::high,
     guard,
     sys::{self, Held},
+    task::{has_own_table, is_single_threaded},
 };
 
 /// Set by `txos exec`: the name of the session's socket in the abstract namespace (unix(7)).
@@ -37,6 +40,13 @@ const PROGRAM: &str = "TXOS_PROGRAM";
 
 /// Over which the process asks for further connections.
 static FIRST: Mutex<Option<Held>> = Mutex::new(None);
+
+thread_local! {
+    /// The same of a thread that had a table of descriptors of its own before there was one in the table that
+    /// threads share. Put in the place of that one it would be no descriptor of the others', and that one none
+    /// of its own.
+    static OWN: RefCell<Option<Held>> = const { RefCell::new(None) };
+}
 
 /// The connection of one thread.
 #[derive(Debug)]
@@ -53,16 +63,12 @@ impl Link {
     pub(crate) fn open() -> Result<Link, Errno> {
         let pid = getpid().as_raw_pid();
         let mut first = FIRST.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(first) = first.as_ref().filter(|first| first.is_intact()) {
-            let (ours, theirs) = pair()?;
-            let request = Request::plain(Op::Connect).encode();
-            if send(first, &request, Some(theirs.as_fd())).is_ok() {
-                drop(theirs);
-                let link = Link { socket: aside(ours)?, pid };
-                if link.hello().is_ok() {
-                    return Ok(link);
-                }
-            }
+        let further = match Link::further(first.as_ref(), pid)? {
+            None => OWN.with_borrow(|own| Link::further(own.as_ref(), pid))?,
+            found => found,
+        };
+        if let Some(link) = further {
+            return Ok(link);
         }
         // None yet, or it is gone.
         let known = session_of_view()?.or_else(guard::session);
@@ -75,8 +81,24 @@ impl Link {
         link.hello()?;
         let (ours, theirs) = pair()?;
         send(&link.socket, &Request::plain(Op::Connect).encode(), Some(theirs.as_fd()))?;
-        *first = Some(link.socket);
+        if is_single_threaded()? || !has_own_table()? {
+            *first = Some(link.socket);
+        } else {
+            OWN.set(Some(link.socket));
+        }
         Ok(Link { socket: aside(ours)?, pid })
+    }
+
+    /// A connection that is asked for over another one; `None` if there is none, or nobody at its other end.
+    fn further(first: Option<&Held>, pid: i32) -> Result<Option<Link>, Errno> {
+        let Some(first) = first.filter(|first| first.is_intact()) else { return Ok(None) };
+        let (ours, theirs) = pair()?;
+        if send(first, &Request::plain(Op::Connect).encode(), Some(theirs.as_fd())).is_err() {
+            return Ok(None);
+        }
+        drop(theirs);
+        let link = Link { socket: aside(ours)?, pid };
+        Ok(link.hello().is_ok().then_some(link))
     }
 
     /// Whether the connection is this process's own, and open.

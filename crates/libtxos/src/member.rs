@@ -46,7 +46,7 @@ use crate::{
     mappings,
     place::{self, Home, Outside, Where, working_directory},
     sys::{self, Held, Mask, Rights},
-    task::is_single_threaded,
+    task::{has_own_table, is_single_threaded},
 };
 
 /// What a thread knows of its transactions.
@@ -275,11 +275,13 @@ impl Thread {
         }
         self.link()?;
         let lenient = flags & TX_LIVE_DANGEROUSLY != 0;
-        let alone = is_single_threaded().map_err(negative)?;
+        // What it changes in its table of descriptors concerns no thread outside.
+        let owns_table = is_single_threaded().and_then(|alone| Ok(alone || has_own_table()?));
+        let owns_table = owns_table.map_err(negative)?;
         if !sys::has_room() {
             return Err(negative(Errno::NOMEM));
         }
-        let mut packed = if alone {
+        let mut packed = if owns_table {
             let mut packed = Packed::look(&[]).map_err(negative)?;
             let locked = packed.without_locked().map_err(negative)?;
             let signals = packed.has_signals() && flags & TX_NO_USER_ROLLBACK == 0;
@@ -297,7 +299,7 @@ impl Thread {
             return Err(-ENOTXSUPPORT);
         }
         let pipes = packed.take_pipes();
-        let conduits = match alone && !lenient {
+        let conduits = match owns_table && !lenient {
             true => Conduits::new(pipes).map_err(negative)?.map_err(|_| -ENOTXSUPPORT)?,
             false => Conduits::default(),
         };
@@ -317,7 +319,7 @@ impl Thread {
             (code, _) => return Err(code),
         };
         let entered = outside.enter(namespace.as_fd());
-        let carried = entered.and_then(|()| match alone {
+        let carried = entered.and_then(|()| match owns_table {
             true => packed.carry(&reply.mounts, lenient),
             false => Ok(Ok(Luggage::default())),
         });

@@ -216,8 +216,8 @@ fn held() -> MutexGuard<'static, Vec<(RawFd, (u64, u64))>> {
     HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether a number with this behind it is the library's own: a program may have closed that one and use the
-/// number itself.
+/// Whether a number with this behind it is the library's own. A program may have closed that one and use the
+/// number itself, and in a thread's own table of descriptors it may be something else.
 pub(crate) fn is_held(fd: RawFd, identity: (u64, u64)) -> bool {
     held().contains(&(fd, identity))
 }
@@ -291,6 +291,15 @@ pub(crate) fn same_open_file(task: Pid, a: RawFd, other: Pid, b: RawFd) -> bool 
     let [task, other] = [task, other].map(Pid::as_raw_pid);
     // SAFETY: it compares, and touches neither memory nor descriptors.
     let order = unsafe { libc::syscall(libc::SYS_kcmp, task, other, KCMP_FILE, a, b) };
+    order == 0
+}
+
+/// Whether two tasks have one table of descriptors (`kcmp(2)`).
+pub(crate) fn shares_table(task: Pid, other: Pid) -> bool {
+    const KCMP_FILES: i32 = 2;
+    let [task, other] = [task, other].map(Pid::as_raw_pid);
+    // SAFETY: it compares, and touches neither memory nor descriptors.
+    let order = unsafe { libc::syscall(libc::SYS_kcmp, task, other, KCMP_FILES, 0, 0) };
     order == 0
 }
 

@@ -8,6 +8,8 @@ use std::{collections::HashMap, time::Duration};
 
 use rustix::{fs::stat, io::Errno, process::Pid, thread::gettid};
 
+use crate::sys;
+
 /// `PF_EXITING` of a task's flags (linux/sched.h): it runs no code of the program any more.
 const EXITING: u64 = 0x4;
 /// How long to wait before looking again at one that is leaving.
@@ -42,6 +44,18 @@ pub(crate) fn is_single_threaded() -> Result<bool, Errno> {
         }
         std::thread::sleep(LOOK);
     }
+}
+
+/// Whether no other thread of the process has the calling thread's table of descriptors: it has left the one
+/// that threads share (`unshare(CLONE_FILES)`), and whatever it does in its own nobody else sees. Only a thread
+/// that it starts itself could come to share it.
+///
+/// # Errors
+/// If `/proc` is not mounted.
+pub(crate) fn has_own_table() -> Result<bool, Errno> {
+    let me = gettid();
+    let others = numbers()?.into_iter().filter(|task| *task != me);
+    Ok(!others.into_iter().any(|task| sys::shares_table(me, task)))
 }
 
 /// The threads of the process.
