@@ -155,6 +155,49 @@ fn where_nobody_listens_at_all_the_error_is_the_kernels_own() {
 }
 
 #[test]
+fn an_outsider_that_would_not_answer_is_none() {
+    for_both(|_, txos| {
+        // A connection's own end, one that takes datagrams, and one that listens at another address.
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client_end = std::net::TcpStream::connect(server.local_addr().unwrap()).unwrap();
+        let datagrams = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let beside = TcpListener::bind("127.0.0.2:0").unwrap();
+        let outsiders = [
+            client_end.local_addr().unwrap(),
+            datagrams.local_addr().unwrap(),
+            beside.local_addr().unwrap(),
+        ];
+        for outsider in outsiders {
+            let out = txos.sh(&[], &client(outsider.port(), ""));
+            out.expect(libc::ECONNREFUSED);
+            assert!(!out.stderr.contains("refused"), "{outsider}: {out}");
+        }
+    });
+}
+
+#[test]
+fn members_on_one_port_after_the_other_reach_one_another() {
+    // Servers at one port, and then each at a port of its own, and a member that connects to each.
+    let script = r#"perl -MIO::Socket::INET -MTime::HiRes=time -e '
+        sub meet { my $port = shift; my $begun = time;
+            my %here = (Listen => 1, LocalAddr => "127.0.0.1", ReuseAddr => 1);
+            for (1 .. 300) {
+                my $l = IO::Socket::INET->new(%here, LocalPort => $port) or die "listen: $!";
+                my $c = IO::Socket::INET->new(PeerAddr => "127.0.0.1", PeerPort => $l->sockport) or die "connect: $!";
+                $l->accept or die "accept: $!";
+            }
+            time - $begun }
+        meet(8731);
+        printf "%.1f", meet(0) / meet(8731);'"#;
+    for_both(|_, txos| {
+        let out = txos.sh(&[], script);
+        let times: f64 = out.expect(0).stdout.parse().expect("a number");
+        // 10 and more while the list of all connections was read for each port that is new.
+        assert!(times < 5.0, "a new port takes {times} times as long as a known one");
+    });
+}
+
+#[test]
 fn local_sockets_are_members_own_and_hosts_ones_need_a_flag() {
     for_both(|scratch, txos| {
         let path = scratch.inside().join("host.sock");

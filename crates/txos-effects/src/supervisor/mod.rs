@@ -350,7 +350,8 @@ impl Shared {
                     lock(&self.collected).contact(false, address.to_string(), target.comm());
                 }
                 Peer::Net(address) => {
-                    if let Some(detail) = self.members.outside(address, target.pid()) {
+                    let kind = || gateway::kind_of(target, request.call.args[0] as i32);
+                    if let Some(detail) = self.members.outside(address, target.pid(), kind) {
                         let hosts = &self.policy.allow_hosts;
                         let allowed = (self.policy.record && hosts.is_empty())
                             || gateway::is_allowed(hosts, address);

@@ -6,27 +6,44 @@
 //! kernel's own `ENETUNREACH` or `ECONNREFUSED`. That is why an address may be read from memory
 //! that the caller could change meanwhile.
 //!
+//! Outside is asked first: mostly nobody is there, and of outside one address can be asked for
+//! ([`asked`]). Of the transaction's namespace there is only the list of all, which takes milliseconds.
+//!
 //! Source: proc_pid_net(5), `tcp`, `tcp6`, `udp`, `udp6`.
 
+mod asked;
+
 use super::lock;
+use asked::Kernel;
+use rustix::net::SocketType;
 use std::collections::BTreeSet;
 use std::fs;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Mutex;
 
 /// State of a listening TCP socket in `/proc/net/tcp`.
 const LISTENING: &str = "0A";
 
+/// Both kinds of sockets that have ports, and their tables.
+const KINDS: [(SocketType, [&str; 2]); 2] =
+    [(SocketType::STREAM, ["tcp", "tcp6"]), (SocketType::DGRAM, ["udp", "udp6"])];
+
 /// The loopback ports on which members were seen.
 #[derive(Debug, Default)]
 pub(super) struct Members {
     ports: Mutex<BTreeSet<u16>>,
+    outside: Kernel,
 }
 
 impl Members {
     /// The address in words when only outsiders could be reached there, `None` when it is a matter
-    /// of members. `pid` is the caller.
-    pub(super) fn outside(&self, address: SocketAddr, pid: u32) -> Option<String> {
+    /// of members. `pid` is the caller, `kind` tells its socket's, if that can be told.
+    pub(super) fn outside(
+        &self,
+        address: SocketAddr,
+        pid: u32,
+        kind: impl FnOnce() -> Option<SocketType>,
+    ) -> Option<String> {
         let port = address.port();
         let host = address.ip().to_canonical();
         if !stays_inside(host) {
@@ -35,13 +52,29 @@ impl Members {
         if port == 0 || lock(&self.ports).contains(&port) {
             return None;
         }
-        if is_bound(&format!("/proc/{pid}/net"), port) {
+        // Natively nobody would answer either: then the kernel's own error is the honest one.
+        let there = SocketAddr::new(loopback(host), port);
+        let mut found = KINDS.map(|(kind, _)| (kind, self.answers(kind, there)));
+        if found.iter().all(|(_, answers)| !answers) {
+            return None;
+        }
+        if let Some(kind) = kind() {
+            found.iter_mut().filter(|(other, _)| *other != kind).for_each(|(_, is)| *is = false);
+        }
+        if !found.iter().any(|(_, answers)| *answers) {
+            return None;
+        }
+        if KINDS.iter().any(|(kind, _)| is_bound(&format!("/proc/{pid}/net"), *kind, port)) {
             lock(&self.ports).insert(port);
             return None;
         }
-        // Natively nobody would answer either: then the kernel's own error is the honest one.
-        is_bound("/proc/self/net", port)
-            .then(|| format!("{address}, where a process outside listens"))
+        Some(format!("{address}, where a process outside listens"))
+    }
+
+    /// Whether somebody outside answers there.
+    fn answers(&self, kind: SocketType, there: SocketAddr) -> bool {
+        let asked = self.outside.answers(kind, there);
+        asked.unwrap_or_else(|| is_bound("/proc/self/net", kind, there.port()))
     }
 }
 
@@ -50,11 +83,21 @@ fn stays_inside(host: IpAddr) -> bool {
     host.is_loopback() || host.is_unspecified()
 }
 
+/// Where connect(2) goes to.
+fn loopback(host: IpAddr) -> IpAddr {
+    match host {
+        IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(Ipv6Addr::UNSPECIFIED) => Ipv6Addr::LOCALHOST.into(),
+        host => host,
+    }
+}
+
 /// Whether a socket is there for others, in the network namespace of `net`. Unreadable: no.
-fn is_bound(net: &str, port: u16) -> bool {
-    ["tcp", "tcp6", "udp", "udp6"].into_iter().any(|table| {
+fn is_bound(net: &str, kind: SocketType, port: u16) -> bool {
+    let tables = KINDS.iter().filter(|(other, _)| *other == kind).flat_map(|(_, tables)| tables);
+    tables.into_iter().any(|table| {
         let text = fs::read_to_string(format!("{net}/{table}")).unwrap_or_default();
-        let wanted = table.starts_with("tcp").then_some(LISTENING);
+        let wanted = (kind == SocketType::STREAM).then_some(LISTENING);
         text.lines().skip(1).any(|line| port_of(line, wanted) == Some(port))
     })
 }
@@ -85,15 +128,20 @@ mod tests {
     fn loopback_is_inside_and_a_listener_outside_is_told() {
         let members = Members::default();
         let far = "192.0.2.7:80".parse().unwrap();
-        assert_eq!(members.outside(far, 1), Some("192.0.2.7:80".to_owned()));
+        let stream = || Some(SocketType::STREAM);
+        assert_eq!(members.outside(far, 1, stream), Some("192.0.2.7:80".to_owned()));
         let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let near = server.local_addr().unwrap();
         // For a caller that does not exist no member can be seen: the listener is an outsider.
-        let told = members.outside(near, u32::MAX).unwrap();
+        let told = members.outside(near, u32::MAX, stream).unwrap();
         assert!(told.contains("a process outside listens"), "{told}");
+        assert!(members.outside(near, u32::MAX, || None).is_some(), "whatever it asks with");
+        assert_eq!(members.outside(near, u32::MAX, || Some(SocketType::DGRAM)), None);
+        let anywhere = SocketAddr::from(([0, 0, 0, 0], near.port()));
+        assert!(members.outside(anywhere, u32::MAX, stream).is_some());
         // For a caller of this process's own network it is a member.
-        assert_eq!(members.outside(near, std::process::id()), None);
+        assert_eq!(members.outside(near, std::process::id(), stream), None);
         let mapped = format!("[::ffff:127.0.0.1]:{}", near.port()).parse().unwrap();
-        assert_eq!(members.outside(mapped, std::process::id()), None);
+        assert_eq!(members.outside(mapped, std::process::id(), stream), None);
     }
 }

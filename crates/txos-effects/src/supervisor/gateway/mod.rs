@@ -238,6 +238,11 @@ impl Shared {
     }
 }
 
+/// Of what kind the caller's socket is, if that can be told.
+pub(super) fn kind_of(target: &Target<'_>, fd: i32) -> Option<SocketType> {
+    socket_type(socket_of(target, fd).ok()?).ok()
+}
+
 /// The caller's socket itself.
 fn socket_of(target: &Target<'_>, fd: i32) -> rustix::io::Result<OwnedFd> {
     let status = fs::read_to_string(format!("/proc/{}/status", target.pid())).unwrap_or_default();
