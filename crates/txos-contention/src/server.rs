@@ -9,15 +9,16 @@ use std::{
 
 use anyhow::{Context, Result};
 use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
+    event::{PollFd, PollFlags, poll},
     io::Errno,
-    net::{SocketFlags, accept_with},
+    net::SocketFlags,
     process::setsid,
 };
 use txos_core::{
     TxId,
     contention::{Action, Arbiter, Hold, Phase, Policy},
 };
+use txos_host::Door;
 use txos_view::Channel;
 
 use super::{
@@ -69,12 +70,13 @@ pub fn run(state: &Path, listener: OwnedFd, _lock: OwnedFd) -> Result<()> {
         saved: Instant::now(),
         place,
     };
-    let result = server.serve(&listener);
+    let mut door = Door::new(listener);
+    let result = server.serve(&mut door);
     // In this order: who connects before finds the socket and then a closed connection, and who
     // comes later finds no socket and waits for the lock.
     server.place.remove();
     server.save();
-    drop(listener);
+    drop(door);
     result
 }
 
@@ -120,7 +122,7 @@ struct Server {
 }
 
 impl Server {
-    fn serve(&mut self, listener: &OwnedFd) -> Result<()> {
+    fn serve(&mut self, door: &mut Door) -> Result<()> {
         let grace = grace();
         let mut idle_since = Instant::now();
         loop {
@@ -135,9 +137,9 @@ impl Server {
                     (false, true) => SAVE,
                     (false, false) => Duration::from_millis(20),
                 };
-            for ready in self.wait(listener, wait)? {
+            for ready in self.wait(door, wait)? {
                 match ready {
-                    None => self.accept(listener),
+                    None => self.accept(door),
                     Some(client) => self.receive(client),
                 }
             }
@@ -150,16 +152,14 @@ impl Server {
     }
 
     /// The connections on which there is something: `None` for a new one.
-    fn wait(&self, listener: &OwnedFd, wait: Duration) -> Result<Vec<Option<u64>>> {
+    fn wait(&self, door: &Door, wait: Duration) -> Result<Vec<Option<u64>>> {
         let mut who = vec![None];
-        let mut fds = vec![PollFd::new(listener, PollFlags::IN)];
+        let mut fds = vec![door.polled(true)];
         for (number, client) in &self.clients {
             who.push(Some(*number));
             fds.push(PollFd::new(&client.channel, PollFlags::IN));
         }
-        let wait =
-            Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) + 1 };
-        match poll(&mut fds, Some(&wait)) {
+        match poll(&mut fds, door.limit(Some(wait)).as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(errno).context("cannot wait for messages"),
         }
@@ -167,9 +167,9 @@ impl Server {
         Ok(ready.map(|(who, _)| who).collect())
     }
 
-    fn accept(&mut self, listener: &OwnedFd) {
+    fn accept(&mut self, door: &mut Door) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let Ok(fd) = accept_with(listener, flags) else { return };
+        let Some(fd) = door.accept(flags) else { return };
         if !is_ours(fd.as_fd()) {
             return;
         }

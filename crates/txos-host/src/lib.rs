@@ -1,5 +1,5 @@
 //! Reading the stable system: paths resolved beneath pinned directories, versions, listings,
-//! hashes, leases, mounts; and bells, by which threads wake each other.
+//! hashes, leases, mounts; bells, by which threads wake each other, and doors, by which connections come.
 //!
 //! # Invariants
 //!
@@ -14,6 +14,7 @@ mod attrs;
 mod bell;
 mod clock;
 mod content;
+mod door;
 mod error;
 mod lease;
 mod listing;
@@ -26,6 +27,7 @@ pub use attrs::{attrs_at, attrs_of};
 pub use bell::Bell;
 pub use clock::{ChangeClock, change_clock, multigrain};
 pub use content::{content_hash, open_content};
+pub use door::Door;
 pub use error::{HostError, Result};
 pub use lease::{Lease, WriterProbe, ignore_lease_breaks, probe_writers};
 pub use listing::{Entry, Listing, read_listing};

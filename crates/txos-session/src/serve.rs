@@ -16,14 +16,11 @@ use std::{
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
-    net::{
-        AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen,
-        socket_with,
-    },
+    net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with},
 };
 use txos_contention::{standing_of, text::command_of};
 use txos_core::Stamp;
-use txos_host::Bell;
+use txos_host::{Bell, Door};
 use txos_protocol::{Op, Reply, Request, Socket, VERSION, abort};
 use txos_store::{Outcome as Logged, StateDir};
 use txos_view::Credentials;
@@ -147,7 +144,7 @@ impl Session {
         let stop = Arc::new(Bell::new().map_err(SessionError::step("make an event"))?);
         let acceptor = {
             let (shared, stop) = (Arc::clone(&shared), Arc::clone(&stop));
-            spawn("accept", move || accept(&shared, &listener, &stop))?
+            spawn("accept", move || accept(&shared, listener, &stop))?
         };
         let listener = {
             let shared = Arc::clone(&shared);
@@ -185,7 +182,7 @@ impl Session {
 }
 
 /// A socket that takes connections, with its name.
-fn listener() -> Result<(OwnedFd, String)> {
+fn listener() -> Result<(Door, String)> {
     let failed = || SessionError::step("make the session's socket");
     let socket =
         socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
@@ -197,23 +194,22 @@ fn listener() -> Result<(OwnedFd, String)> {
     let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).map_err(failed())?;
     bind(&socket, &address).map_err(failed())?;
     listen(&socket, 64).map_err(failed())?;
-    Ok((socket, name))
+    Ok((Door::new(socket), name))
 }
 
 /// Takes connections until `stop` becomes readable.
-fn accept(shared: &Arc<Shared>, listener: &OwnedFd, stop: &Bell) {
+fn accept(shared: &Arc<Shared>, mut door: Door, stop: &Bell) {
     let me = rustix::process::geteuid();
     loop {
-        let mut fds = [PollFd::new(listener, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
-        if poll(&mut fds, None).is_err_and(|errno| errno != Errno::INTR)
-            || !fds[1].revents().is_empty()
-        {
+        let mut fds = [door.polled(true), PollFd::new(stop, PollFlags::IN)];
+        let polled = poll(&mut fds, door.limit(None).as_ref());
+        if polled.is_err_and(|errno| errno != Errno::INTR) || !fds[1].revents().is_empty() {
             return;
         }
         if fds[0].revents().is_empty() {
             continue;
         }
-        let Ok(socket) = accept_with(listener, SocketFlags::CLOEXEC) else { continue };
+        let Some(socket) = door.accept(SocketFlags::CLOEXEC) else { continue };
         let peer = rustix::net::sockopt::socket_peercred(&socket);
         // A session commits with its own privileges: it serves nobody but its own user.
         if peer.is_ok_and(|peer| peer.uid == me)

@@ -39,7 +39,7 @@ use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
-use txos_host::Bell;
+use txos_host::{Bell, Door};
 
 /// Where programs find the log.
 pub const LOG: &str = "/dev/log";
@@ -129,9 +129,10 @@ impl Messages {
     pub fn take_streams(&mut self, listener: OwnedFd) -> Result<(), Error> {
         rustix::io::ioctl_fionbio(&listener, true).map_err(Error::system("listen for a log"))?;
         let (stop, taken) = (Arc::clone(&self.stop), Arc::clone(&self.taken));
+        let door = Door::new(listener);
         let taker = thread::Builder::new()
             .name("txos-log".to_owned())
-            .spawn(move || streams::take_all(&listener, &stop, &taken))
+            .spawn(move || streams::take_all(door, &stop, &taken))
             .map_err(Error::system("start a thread for the log"))?;
         self.takers.push(taker);
         Ok(())

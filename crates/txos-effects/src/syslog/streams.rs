@@ -6,17 +6,19 @@
 //!
 //! Invariants:
 //! * A stream of which something could not be kept gets nothing more: no line is glued to another.
-//! * What members have sent when they end is taken, for the sockets keep it.
+//! * What members have sent when they end is taken, for the sockets keep it; where no descriptor is to be
+//!   had for it, not even after [`PATIENCE`], that is counted.
 //!
 //! Source: `journald-stream.c` and `journal-send.c` of systemd.
 
 use super::{Log, Taken};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::OwnedFd;
 use rustix::io::{Errno, retry_on_intr};
-use rustix::net::{SocketFlags, accept_with};
+use rustix::net::SocketFlags;
 use std::sync::{Mutex, PoisonError};
-use txos_host::Bell;
+use std::time::{Duration, Instant};
+use txos_host::{Bell, Door};
 
 /// Lines of a header.
 const HEADER: usize = 7;
@@ -24,6 +26,8 @@ const HEADER: usize = 7;
 const LONGEST_HEADER: usize = 4096;
 /// Streams that are open at the same time; who comes later waits for one to end.
 const MOST: usize = 256;
+/// How long a descriptor is waited for when the members have ended.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A stream of one member.
 struct Stream {
@@ -36,16 +40,14 @@ struct Stream {
 }
 
 /// Takes streams from a listening socket until `stop` is raised and nothing is left.
-pub(super) fn take_all(listener: &OwnedFd, stop: &Bell, taken: &Mutex<Taken>) {
+pub(super) fn take_all(mut door: Door, stop: &Bell, taken: &Mutex<Taken>) {
     let mut streams: Vec<Stream> = Vec::new();
     let mut number = 0;
+    let mut ends = None;
     loop {
-        let room = streams.len() < MOST;
-        let mut fds = vec![PollFd::new(stop, PollFlags::IN)];
-        let events = if room { PollFlags::IN } else { PollFlags::empty() };
-        fds.push(PollFd::new(listener, events));
+        let mut fds = vec![PollFd::new(stop, PollFlags::IN), door.polled(streams.len() < MOST)];
         fds.extend(streams.iter().map(|stream| PollFd::new(&stream.socket, PollFlags::IN)));
-        match poll(&mut fds, None) {
+        match poll(&mut fds, door.limit(None).as_ref()) {
             Ok(_) => {}
             Err(Errno::INTR) => continue,
             Err(_) => return,
@@ -61,7 +63,7 @@ pub(super) fn take_all(listener: &OwnedFd, stop: &Bell, taken: &Mutex<Taken>) {
         });
         let mut came = false;
         while (streams.len() < MOST || stopped)
-            && let Ok(socket) = accept(listener)
+            && let Some(socket) = door.accept(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
         {
             came = true;
             let mut stream = Stream { socket, number, header: Some(Vec::new()), kept: true };
@@ -71,14 +73,17 @@ pub(super) fn take_all(listener: &OwnedFd, stop: &Bell, taken: &Mutex<Taken>) {
             }
         }
         if stopped && !came {
-            return;
+            let ends = *ends.get_or_insert_with(|| Instant::now() + PATIENCE);
+            if !door.is_shut() {
+                return;
+            }
+            if Instant::now() >= ends {
+                taken.lock().unwrap_or_else(PoisonError::into_inner).dropped += 1;
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
         }
     }
-}
-
-fn accept(listener: &OwnedFd) -> Result<OwnedFd, Errno> {
-    // The listener does not wait: what has come is there.
-    retry_on_intr(|| accept_with(listener.as_fd(), SocketFlags::CLOEXEC | SocketFlags::NONBLOCK))
 }
 
 impl Stream {
