@@ -22,7 +22,6 @@ use std::{
     ffi::CString,
     os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd},
     sync::{Mutex, MutexGuard, OnceLock, PoisonError},
-    time::Duration,
 };
 
 use rustix::{
@@ -39,7 +38,6 @@ use crate::{
     conduits::{self, Conduits, End, Inner},
     locks,
     sys::{self, Held},
-    task::Others,
 };
 
 /// Descriptors that are left alone.
@@ -86,6 +84,8 @@ pub(crate) fn high() -> RawFd {
 struct Carried {
     fd: RawFd,
     cloexec: bool,
+    /// The offset at the beginning.
+    offset: u64,
     before: Held,
     inside: Inside,
 }
@@ -230,54 +230,16 @@ impl Packed {
         std::mem::take(&mut self.pipes)
     }
 
-    /// Whether something other than a standard stream would be carried.
-    pub(crate) fn has_files(&self) -> bool {
-        self.candidates.iter().any(|candidate| candidate.fd > 2)
-    }
-
-    /// Whether one of these, other than a standard stream, stays open: the very open file, at its number,
-    /// although each other thread had its chance to close it.
-    ///
-    /// A thread with a copy of the table looks, which compares open files exactly. (A duplicate in the
-    /// program's own table would release the program's record locks when it is closed, fcntl_locking(2).)
-    ///
-    /// # Errors
-    /// If there is no memory for a thread or a table, or `/proc` is not mounted.
-    pub(crate) fn stays_open(&self) -> Result<bool, Errno> {
-        const PAUSE: Duration = Duration::from_millis(2);
-        const LEAST: u32 = 32;
-        let program = gettid();
-        let look = || {
-            // Attributes of its own, too: who shares any cannot enter a view (setns(2)).
-            sys::unshare_files_and_fs()?;
-            let same = |fd| sys::same_open_file(gettid(), fd, program, fd);
-            let mut numbers: Vec<RawFd> = self.candidates.iter().map(|c| c.fd).collect();
-            let mut others = Others::look(program)?;
-            for looks in 1.. {
-                numbers.retain(|fd| *fd > 2 && same(*fd));
-                if numbers.is_empty() {
-                    return Ok(false);
-                }
-                std::thread::sleep(PAUSE);
-                others.strike();
-                if looks >= LEAST && others.had_their_chance() {
-                    break;
-                }
-            }
-            Ok(true)
-        };
-        std::thread::scope(|scope| {
-            let thread = std::thread::Builder::new().spawn_scoped(scope, look);
-            let thread = thread.map_err(|_| Errno::NOMEM)?;
-            thread.join().unwrap_or(Err(Errno::NOMEM))
-        })
+    /// Whether something would be carried.
+    pub(crate) fn has_something(&self) -> bool {
+        !(self.candidates.is_empty() && self.pipes.is_empty())
     }
 
     /// Opens everything again, inside the view whose overlays have these mount ids.
     ///
     /// # Errors
-    /// The descriptor that cannot be carried, or the error that the kernel gave; everything is as
-    /// before then.
+    /// The descriptor that cannot be carried, or the error that the kernel gave, `ESTALE` if the transaction has
+    /// lost to another one; everything is as before then.
     pub(crate) fn carry(
         self,
         mounts: &[u32],
@@ -288,7 +250,8 @@ impl Packed {
             match luggage.carry(candidate, mounts) {
                 // Carried, or not a file that the view shows: one of /proc, or without its name by now.
                 Ok(()) | Err(Errno::NOENT) => {}
-                Err(errno) if matches!(errno, Errno::MFILE | Errno::NFILE | Errno::NOMEM) => {
+                // Out of something, or the transaction has lost already.
+                Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::STALE)) => {
                     luggage.restore();
                     return Err(errno);
                 }
@@ -337,7 +300,8 @@ impl Luggage {
         let before = Held::dup(sys::borrow(fd), high())?;
         sys::dup_onto(inside.as_fd(), fd, candidate.cloexec)?;
         let inside = Inside::File(inside);
-        self.carried.push(Carried { fd, cloexec: candidate.cloexec, before, inside });
+        let (cloexec, offset) = (candidate.cloexec, candidate.offset.unwrap_or(0));
+        self.carried.push(Carried { fd, cloexec, offset, before, inside });
         Ok(())
     }
 
@@ -353,7 +317,7 @@ impl Luggage {
             if fd == 2 {
                 sys::errors_go_to(before.as_raw_fd());
             }
-            self.carried.push(Carried { fd, cloexec, before, inside });
+            self.carried.push(Carried { fd, cloexec, offset: 0, before, inside });
         }
         Ok(())
     }
@@ -461,6 +425,15 @@ impl Departure {
         self.leaving.iter().any(|leaving| matches!(leaving.way, Way::Nameless))
     }
 
+    /// The numbers from before at which another file of the view is by now.
+    pub(crate) fn renewed(&self) -> Vec<RawFd> {
+        let at_its_place = |leaving: &&Leaving| match leaving.way {
+            Way::Before { at, .. } | Way::Pipe { at } => self.luggage.carried[at].fd == leaving.fd,
+            _ => false,
+        };
+        self.leaving.iter().filter(|leaving| !at_its_place(leaving)).map(|l| l.fd).collect()
+    }
+
     /// After a commit, outside: everything refers to the committed files.
     pub(crate) fn arrive(self) {
         let Departure { luggage, leaving } = self;
@@ -468,8 +441,9 @@ impl Departure {
         for Leaving { fd, cloexec, way } in leaving {
             match way {
                 Way::Before { at, offset } => {
-                    let before = &luggage.carried[at].before;
-                    go_to(before.as_fd(), fd, offset);
+                    let Carried { before, offset: then, .. } = &luggage.carried[at];
+                    // What was not moved inside others may have moved: it is the open file of all of them.
+                    go_to(before.as_fd(), fd, offset.filter(|offset| offset != then));
                     sys::give_back(before.as_fd(), fd, cloexec);
                 }
                 Way::Pipe { at } => {
@@ -544,7 +518,10 @@ fn way_out(fd: RawFd, luggage: &Luggage, leaving: &[Leaving]) -> Way {
 }
 
 /// The descriptors that are open, in order.
-fn numbers() -> Result<Vec<RawFd>, Errno> {
+///
+/// # Errors
+/// If `/proc` is not mounted, or the process is out of descriptors.
+pub(crate) fn numbers() -> Result<Vec<RawFd>, Errno> {
     let dir = open(
         "/proc/thread-self/fd",
         OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
@@ -571,7 +548,7 @@ fn is_exempt(fd: RawFd) -> bool {
 }
 
 /// Whether a descriptor refers to one of these mounts.
-fn belongs(fd: RawFd, mounts: &[u32]) -> Result<bool, Errno> {
+pub(crate) fn belongs(fd: RawFd, mounts: &[u32]) -> Result<bool, Errno> {
     Ok(is_on(&look_at(fd)?, mounts))
 }
 

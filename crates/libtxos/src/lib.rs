@@ -17,6 +17,9 @@
 //!   conduits      pipes across the border
 //!   locks         record locks, which cannot be carried
 //!   checkpoint    rollback of the program itself
+//!   stand_in      a thread that is inside while the one that began keeps its table of descriptors
+//!   tables        what a stand-in's table of descriptors leaves behind
+//!     registers, own, rseq, raw   what both of these are made of
 //!   signal_calls  the calls by which a program takes signals
 //!   mappings      memory that would bypass a view
 //!   task          whether the process has other threads
@@ -37,10 +40,24 @@ mod link;
 mod locks;
 mod mappings;
 mod member;
+#[cfg(target_arch = "x86_64")]
+mod own;
 mod place;
 #[cfg(target_arch = "x86_64")]
+mod raw;
+#[cfg(target_arch = "x86_64")]
+mod registers;
+#[cfg(target_arch = "x86_64")]
+mod rseq;
+#[cfg(target_arch = "x86_64")]
 mod signal_calls;
+#[cfg(target_arch = "x86_64")]
+mod stand_in;
+#[cfg(not(target_arch = "x86_64"))]
+#[path = "no_stand_in.rs"]
+mod stand_in;
 mod sys;
+mod tables;
 mod task;
 
 pub use self::api::*;

@@ -45,7 +45,8 @@ use crate::{
     link::{Link, session_of_view},
     mappings,
     place::{self, Home, Outside, Where, working_directory},
-    sys::{self, Held, Mask, Rights},
+    sys::{self, Held, Mask, Rights, Uncancelled},
+    tables::{Reserved, Tables},
     task::{has_own_table, is_single_threaded},
 };
 
@@ -81,6 +82,18 @@ struct Inside {
     mounts: Vec<u32>,
     outside: Outside,
     luggage: Luggage,
+    /// Where the thread's own table of descriptors is other threads', too.
+    tables: Option<Tables>,
+}
+
+/// What a thread takes along that leaves a view.
+#[derive(Debug)]
+struct Left {
+    flags: i32,
+    departure: Result<Departure, Errno>,
+    /// Where it was in the view.
+    place: Where,
+    tables: Option<Tables>,
 }
 
 /// How a transaction is entered.
@@ -99,6 +112,17 @@ pub(crate) struct Place {
     pub(crate) sequence: u64,
 }
 
+/// Whose files are open at a beginning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Open {
+    /// The thread's alone.
+    Own,
+    /// Those of all threads: a copy, in the table of a stand-in.
+    OfAll,
+    /// None of that kind.
+    Nothing,
+}
+
 thread_local! {
     static THREAD: RefCell<Thread> = RefCell::default();
 }
@@ -114,6 +138,9 @@ pub(crate) fn set_limit(limit: u32) {
     LIMIT.store(limit, Ordering::Relaxed);
 }
 
+/// What entering gives where the transaction has lost already: `-ESTALE`.
+const LOST: i32 = -Errno::STALE.raw_os_error();
+
 /// An error number as these calls return it.
 fn negative(errno: Errno) -> i32 {
     -errno.raw_os_error()
@@ -123,6 +150,7 @@ fn negative(errno: Errno) -> i32 {
 /// library was at work or the thread is ending, the answer is `EDEADLK`.
 fn with(work: impl FnOnce(&mut Thread) -> i32) -> i32 {
     let mut mask = Mask::block_all();
+    let _uncancelled = Uncancelled::now();
     let answer = THREAD.try_with(|thread| match thread.try_borrow_mut() {
         Ok(mut thread) => {
             let answer = work(&mut thread);
@@ -151,7 +179,11 @@ pub(crate) fn join(id: i64) -> i32 {
         None => {
             let joined =
                 thread.guard(0).and_then(|()| thread.enter(TX_NO_USER_ROLLBACK, Entry::Join(id)));
-            joined.map_or_else(|code| code, |()| 0)
+            match joined {
+                Ok(()) => 0,
+                Err(LOST) => negative(Errno::CANCELED),
+                Err(code) => code,
+            }
         }
     })
 }
@@ -213,8 +245,7 @@ impl Thread {
         }
         if flags & TX_NO_USER_ROLLBACK != 0 {
             self.guard(flags)?;
-            self.enter(flags, entry)?;
-            return Ok(self.losses.cast_signed());
+            return self.enter_until_in(flags, entry);
         }
         // A thread that goes on while another is put back would find its memory changed.
         if !is_single_threaded().map_err(negative)? {
@@ -232,10 +263,22 @@ impl Thread {
                 return Err(code);
             }
         }
-        let tries = self.losses.cast_signed();
-        self.enter(flags, entry).inspect_err(|_| checkpoint::release())?;
+        let tries = self.enter_until_in(flags, entry).inspect_err(|_| checkpoint::release())?;
         checkpoint::signals::watch();
         Ok(tries)
+    }
+
+    /// Enters, again and again where the transaction has lost on the way: by what has to be looked up for it, while
+    /// nothing of the program has run in it. Gives the retry count, or an error to be returned.
+    fn enter_until_in(&mut self, flags: i32, entry: Entry) -> Result<i32, i32> {
+        loop {
+            match self.enter(flags, entry) {
+                Ok(()) => return Ok(self.losses.cast_signed()),
+                Err(LOST) if self.lost() == negative(Errno::AGAIN) => {}
+                Err(LOST) => return Err(negative(Errno::BUSY)),
+                Err(code) => return Err(code),
+            }
+        }
     }
 
     /// Has a connection, and a filter on calls that a transaction does not support, unless all are let
@@ -267,39 +310,68 @@ impl Thread {
 
     /// Enters a view of a new transaction.
     fn enter(&mut self, flags: i32, entry: Entry) -> Result<(), i32> {
-        let _rights = Rights::all();
         let pid = getpid().as_raw_pid();
         if self.unshared != pid {
+            let _rights = Rights::all();
             sys::unshare_fs().map_err(negative)?;
             self.unshared = pid;
         }
         self.link()?;
-        let lenient = flags & TX_LIVE_DANGEROUSLY != 0;
-        // What it changes in its table of descriptors concerns no thread outside.
-        let owns_table = is_single_threaded().and_then(|alone| Ok(alone || has_own_table()?));
-        let owns_table = owns_table.map_err(negative)?;
         if !sys::has_room() {
             return Err(negative(Errno::NOMEM));
         }
-        let mut packed = if owns_table {
-            let mut packed = Packed::look(&[]).map_err(negative)?;
+        let lenient = flags & TX_LIVE_DANGEROUSLY != 0;
+        // What it changes in its table of descriptors concerns no thread outside.
+        let owns_table = is_single_threaded().and_then(|alone| Ok(alone || has_own_table()?));
+        if owns_table.map_err(negative)? {
+            return self.enter_view(flags, entry, Open::Own, &mut None);
+        }
+        let views = VIEWS.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let packed = Packed::look(&views).map_err(negative)?;
+        if packed.has_rings() && !lenient {
+            return Err(-ENOTXSUPPORT);
+        }
+        if !packed.has_something() {
+            return self.enter_view(flags, entry, Open::Nothing, &mut None);
+        }
+        // It is known to both then.
+        Outside::home(&mut self.home).map_err(negative)?;
+        let mut tables = Some(Tables::part(&views).map_err(negative)?);
+        let entered = self.enter_view(flags, entry, Open::OfAll, &mut tables);
+        if let Some(tables) = tables {
+            tables.join(None);
+        }
+        entered
+    }
+
+    /// The part of [`enter`](Self::enter) that is the same whatever table the thread has. It takes `tables` if it
+    /// succeeds.
+    fn enter_view(
+        &mut self,
+        flags: i32,
+        entry: Entry,
+        open: Open,
+        tables: &mut Option<Tables>,
+    ) -> Result<(), i32> {
+        let _rights = Rights::all();
+        let lenient = flags & TX_LIVE_DANGEROUSLY != 0;
+        let carries = open != Open::Nothing;
+        let mut packed = Packed::default();
+        if carries {
+            packed = Packed::look(&[]).map_err(negative)?;
             let locked = packed.without_locked().map_err(negative)?;
             let signals = packed.has_signals() && flags & TX_NO_USER_ROLLBACK == 0;
-            if !lenient && (locked || packed.has_sockets() || packed.has_rings() || signals) {
+            // Those of other threads come and go.
+            let sockets = packed.has_sockets() && open == Open::Own;
+            if !lenient && (locked || sockets || packed.has_rings() || signals) {
                 return Err(-ENOTXSUPPORT);
             }
-            packed
-        } else {
-            if !lenient && shares_files().map_err(negative)? {
-                return Err(-ENOTXSUPPORT);
-            }
-            Packed::default()
-        };
+        }
         if !lenient && mappings::writes_to_a_file().map_err(negative)? {
             return Err(-ENOTXSUPPORT);
         }
         let pipes = packed.take_pipes();
-        let conduits = match owns_table && !lenient {
+        let conduits = match carries && !lenient {
             true => Conduits::new(pipes).map_err(negative)?.map_err(|_| -ENOTXSUPPORT)?,
             false => Conduits::default(),
         };
@@ -319,7 +391,7 @@ impl Thread {
             (code, _) => return Err(code),
         };
         let entered = outside.enter(namespace.as_fd());
-        let carried = entered.and_then(|()| match owns_table {
+        let carried = entered.and_then(|()| match carries {
             true => packed.carry(&reply.mounts, lenient),
             false => Ok(Ok(Luggage::default())),
         });
@@ -339,7 +411,8 @@ impl Thread {
                 if entered.is_ok() {
                     outside.leave(Where::AsBefore);
                 }
-                self.tell_abort(abort::FOR_GOOD);
+                let lost = matches!(failed, Err(Errno::STALE));
+                self.tell_abort(if lost { abort::LOST } else { abort::FOR_GOOD });
                 return Err(match failed {
                     Ok(Err(Unsupported(_))) => -ENOTXSUPPORT,
                     Err(errno) => negative(errno),
@@ -349,7 +422,8 @@ impl Thread {
         };
         VIEWS.lock().unwrap_or_else(PoisonError::into_inner).extend(&reply.mounts);
         let (id, mounts) = (reply.transaction, reply.mounts);
-        self.inside = Some(Inside { id, flags, pid, depth: 0, mounts, outside, luggage });
+        let (pid, tables) = (getpid().as_raw_pid(), tables.take());
+        self.inside = Some(Inside { id, flags, pid, depth: 0, mounts, outside, luggage, tables });
         Ok(())
     }
 
@@ -391,16 +465,65 @@ impl Thread {
             return self.part();
         }
         self.settle_noted();
-        let Some((flags, departure, place)) = self.leave() else { return negative(Errno::INVAL) };
+        let Some(left) = self.leave() else { return negative(Errno::INVAL) };
+        let Left { flags, departure, place, tables } = left;
         let rolls_back = flags & TX_NO_USER_ROLLBACK == 0;
-        let departure = match departure {
-            Ok(departure) => departure,
+        let (code, departure, reserved) = match departure {
+            Ok(departure) => {
+                let (code, reserved) = self.ask_for_end(&departure, tables.as_ref());
+                (code, Some(departure), reserved)
+            }
             Err(errno) => {
                 self.tell_abort(abort::RETRY);
-                if rolls_back {
-                    checkpoint::release();
-                }
-                return negative(errno);
+                (negative(errno), None, None)
+            }
+        };
+        let lost = code == negative(Errno::AGAIN) && departure.is_some();
+        let again = lost && flags & TX_NO_AUTO_RETRY == 0;
+        if again && rolls_back {
+            checkpoint::rollback(next_try(self.losses));
+        }
+        match departure {
+            Some(departure) if code == 0 => departure.arrive(),
+            Some(departure) => departure.retreat(),
+            None => {}
+        }
+        if let Some(tables) = tables {
+            tables.join(reserved);
+        }
+        if code == 0
+            && let Where::At(path) = place
+        {
+            place::go_to(&path);
+        }
+        if again {
+            return self.lost();
+        }
+        self.losses = 0;
+        if rolls_back {
+            checkpoint::release();
+        }
+        if lost { negative(Errno::CANCELED) } else { code }
+    }
+
+    /// Asks the session to commit. Gives its answer, and after a commit the numbers that are reserved for what was
+    /// opened inside.
+    fn ask_for_end(
+        &mut self,
+        departure: &Departure,
+        tables: Option<&Tables>,
+    ) -> (i32, Option<Reserved>) {
+        let reserved =
+            match tables.map_or(Ok(None), |tables| tables.reserve(departure.renewed()).map(Some)) {
+                Ok(Some(None)) => Err(Errno::AGAIN),
+                Ok(reserved) => Ok(reserved.flatten()),
+                Err(errno) => Err(errno),
+            };
+        let reserved = match reserved {
+            Ok(reserved) => reserved,
+            Err(errno) => {
+                self.tell_abort(abort::RETRY);
+                return (negative(errno), None);
             }
         };
         let kept = u32::from(departure.keeps_something());
@@ -411,34 +534,14 @@ impl Thread {
             Ok(Err(errno)) => negative(errno),
             Err(code) => code,
         };
-        if rolls_back {
-            checkpoint::signals::miss_bell();
-        }
-        if code == 0 {
-            departure.arrive();
-            if let Where::At(path) = place {
-                place::go_to(&path);
+        checkpoint::signals::miss_bell();
+        match (reserved, tables) {
+            (Some(reserved), Some(tables)) if code != 0 => {
+                tables.release(reserved);
+                (code, None)
             }
-            self.losses = 0;
-            if rolls_back {
-                checkpoint::release();
-            }
-            return 0;
+            (reserved, _) => (code, reserved),
         }
-        if code != negative(Errno::AGAIN) || flags & TX_NO_AUTO_RETRY != 0 {
-            departure.retreat();
-            self.losses = 0;
-            if rolls_back {
-                checkpoint::release();
-            }
-            let lost = code == negative(Errno::AGAIN);
-            return if lost { negative(Errno::CANCELED) } else { code };
-        }
-        if rolls_back {
-            checkpoint::rollback(next_try(self.losses));
-        }
-        departure.retreat();
-        self.lost()
     }
 
     /// See [`lost_already`].
@@ -471,10 +574,13 @@ impl Thread {
     /// The end of a child that was forked inside: from here on it is free. The transaction goes on, so what
     /// it has open in the view stays what it is; what was open before is the child's again.
     fn part(&mut self) -> i32 {
-        let Some((_, departure, _)) = self.leave() else { return negative(Errno::INVAL) };
+        let Some(left) = self.leave() else { return negative(Errno::INVAL) };
         self.losses = 0;
         checkpoint::signals::unwatch();
-        match departure {
+        if let Some(tables) = left.tables {
+            tables.join(None);
+        }
+        match left.departure {
             Ok(departure) => {
                 departure.part();
                 0
@@ -509,7 +615,7 @@ impl Thread {
         }
         let _rights = Rights::all();
         self.settle_noted();
-        let Some((flags, departure, _)) = self.leave() else { return };
+        let Some(Left { flags, departure, tables, .. }) = self.leave() else { return };
         let no_restart = no_restart || flags & TX_NO_AUTO_RETRY != 0;
         self.tell_abort(if no_restart { abort::FOR_GOOD } else { abort::RETRY });
         if flags & TX_NO_USER_ROLLBACK == 0 {
@@ -519,6 +625,9 @@ impl Thread {
         match departure {
             Ok(departure) => departure.retreat(),
             Err(errno) => eprintln!("libtxos: cannot look at the open descriptors: {errno}"),
+        }
+        if let Some(tables) = tables {
+            tables.join(None);
         }
         self.losses = if no_restart { 0 } else { self.losses + 1 };
     }
@@ -539,12 +648,12 @@ impl Thread {
         checkpoint::signals::miss_bell();
     }
 
-    /// Leaves the view. Gives the flags, what refers to the view, and where the thread was in it.
+    /// Leaves the view.
     ///
     /// A thread that gave up for good the right to leave ends with its process, and the transaction with it:
     /// it must not go on in a view that nobody sees and that will never commit.
-    fn leave(&mut self) -> Option<(i32, Result<Departure, Errno>, Where)> {
-        let Inside { flags, mounts, outside, luggage, .. } = self.inside.take()?;
+    fn leave(&mut self) -> Option<Left> {
+        let Inside { flags, mounts, outside, luggage, tables, .. } = self.inside.take()?;
         let own = self.link.as_ref().map_or(-1, Link::number);
         let place = working_directory();
         let departure = Departure::look(luggage, own, &mounts);
@@ -554,7 +663,7 @@ impl Thread {
             luggage.restore();
             errno
         });
-        Some((flags, departure, place))
+        Some(Left { flags, departure, place, tables })
     }
 }
 
@@ -566,7 +675,10 @@ impl Drop for Thread {
                 return;
             }
             inside.depth = 0;
+            let mask = Mask::block_all();
+            let _uncancelled = Uncancelled::now();
             self.end();
+            mask.set();
         }
     }
 }
@@ -578,10 +690,4 @@ fn next_try(losses: u32) -> i32 {
         Some(tries) => tries.cast_signed(),
         None => negative(Errno::BUSY),
     }
-}
-
-/// Whether a file is open that threads outside use too, or a ring of asynchronous calls. What others open and close meanwhile does not count.
-fn shares_files() -> Result<bool, Errno> {
-    let open = Packed::look(&VIEWS.lock().unwrap_or_else(PoisonError::into_inner))?;
-    Ok(open.has_rings() || (open.has_files() && open.stays_open()?))
 }

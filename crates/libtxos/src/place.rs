@@ -54,21 +54,30 @@ impl Outside {
     /// # Errors
     /// `ENOENT` if the working directory was removed: it has no place in a view.
     pub(crate) fn here(known: &mut Option<Rc<Home>>) -> Result<Outside, Errno> {
+        let home = Outside::home(known)?;
         let _low = descriptors::low();
-        let home = match known {
-            Some(home) if home.is_here()? => Rc::clone(home),
-            _ => {
-                // Before its numbers are given out again, if the program has closed them.
-                *known = None;
-                Rc::clone(known.insert(Rc::new(Home::here()?)))
-            }
-        };
         let directory = held(".", OFlags::PATH | OFlags::DIRECTORY)?;
         let path = getcwd(Vec::new())?;
         if !path.to_bytes().starts_with(b"/") {
             return Err(Errno::NOENT);
         }
         Ok(Outside { home, directory, path, chroot: None })
+    }
+
+    /// The home of the calling thread. What is known of it is used if it still is there.
+    ///
+    /// # Errors
+    /// If the process is out of descriptors, or `/proc` is not mounted.
+    pub(crate) fn home(known: &mut Option<Rc<Home>>) -> Result<Rc<Home>, Errno> {
+        let _low = descriptors::low();
+        match known {
+            Some(home) if home.is_here()? => Ok(Rc::clone(home)),
+            _ => {
+                // Before its numbers are given out again, if the program has closed them.
+                *known = None;
+                Ok(Rc::clone(known.insert(Rc::new(Home::here()?))))
+            }
+        }
     }
 
     /// Enters a view, at the same places. The thread's file system attributes are its own already.

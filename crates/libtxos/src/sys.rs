@@ -27,15 +27,6 @@ pub(crate) fn unshare_fs() -> Result<(), Errno> {
     unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::FS) }
 }
 
-/// Gives the calling thread a table of descriptors and file system attributes of its own, copies of those
-/// that it shared.
-pub(crate) fn unshare_files_and_fs() -> Result<(), Errno> {
-    use rustix::thread::{UnshareFlags, unshare_unsafe};
-    // SAFETY: whoever owns a descriptor finds it at its number, in either table; the thread is one of this
-    // library's own, and closes nothing.
-    unsafe { unshare_unsafe(UnshareFlags::FILES | UnshareFlags::FS) }
-}
-
 /// All capabilities that the calling thread may have, in effect as long as this lives.
 ///
 /// A program may have lowered its effective rights inside (seteuid(2)): that is no reason why it could not
@@ -153,6 +144,33 @@ impl Mask {
         unsafe {
             libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, std::ptr::null_mut());
         }
+    }
+}
+
+/// The calling thread cannot be cancelled (pthread_cancel(3)) as long as this lives: files are opened and read in the
+/// library, and each such call could be the end of the thread, with the library's work half done.
+#[derive(Debug)]
+pub(crate) struct Uncancelled(libc::c_int);
+
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: libc::c_int, before: *mut libc::c_int) -> libc::c_int;
+}
+
+impl Uncancelled {
+    pub(crate) fn now() -> Uncancelled {
+        const DISABLE: libc::c_int = 1;
+        let mut before = 0;
+        // SAFETY: the pointer is valid.
+        unsafe { pthread_setcancelstate(DISABLE, &raw mut before) };
+        Uncancelled(before)
+    }
+}
+
+impl Drop for Uncancelled {
+    fn drop(&mut self) {
+        let mut now = 0;
+        // SAFETY: the state is one that the same call has given.
+        unsafe { pthread_setcancelstate(self.0, &raw mut now) };
     }
 }
 

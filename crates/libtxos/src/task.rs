@@ -4,7 +4,7 @@
 //! already: what it still does there does not concern the program any more. So the kernel's flags tell who
 //! counts (proc_pid_stat(5)), and those that are about to leave are waited for.
 
-use std::{collections::HashMap, time::Duration};
+use std::time::Duration;
 
 use rustix::{fs::stat, io::Errno, process::Pid, thread::gettid};
 
@@ -73,54 +73,6 @@ fn others() -> Result<Vec<Other>, Errno> {
     let stat = |task: Pid| format!("/proc/self/task/{}/stat", task.as_raw_pid());
     let texts = others.filter_map(|task| std::fs::read_to_string(stat(task)).ok());
     Ok(texts.map(|text| other(&text)).collect())
-}
-
-/// The other threads of the process, as long as they have had no chance to go on: on a busy machine one
-/// that could run may have to wait long.
-#[derive(Debug)]
-pub(crate) struct Others(HashMap<String, u64>);
-
-/// Time of the processor, in nanoseconds, in which a thread could have done what it was about to.
-const CHANCE: u64 = 5_000_000;
-
-impl Others {
-    /// All but the calling thread and `program`.
-    ///
-    /// # Errors
-    /// If `/proc` is not mounted.
-    pub(crate) fn look(program: Pid) -> Result<Others, Errno> {
-        let not = [gettid(), program].map(|task| task.as_raw_pid().to_string());
-        let entries = std::fs::read_dir("/proc/self/task")
-            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
-        let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-        let others = names.filter(|name| !not.contains(name));
-        Ok(Others(others.filter_map(|name| Some((name.clone(), has_run(&name)?))).collect()))
-    }
-
-    /// Strikes those off that have run for long enough, sleep, or have gone.
-    pub(crate) fn strike(&mut self) {
-        self.0.retain(|task, before| {
-            let stat = std::fs::read_to_string(format!("/proc/self/task/{task}/stat"));
-            let waits = stat.is_ok_and(|stat| matches!(state(&stat), Some("R" | "D")));
-            waits && has_run(task).is_some_and(|now| now.saturating_sub(*before) < CHANCE)
-        });
-    }
-
-    /// Whether nobody is left.
-    pub(crate) fn had_their_chance(&self) -> bool {
-        self.0.is_empty()
-    }
-}
-
-/// How long a thread has run, in nanoseconds (proc_pid_schedstat(5)).
-fn has_run(task: &str) -> Option<u64> {
-    let text = std::fs::read_to_string(format!("/proc/self/task/{task}/schedstat")).ok()?;
-    text.split(' ').next()?.parse().ok()
-}
-
-/// The state in the text of `/proc/PID/task/TID/stat`.
-fn state(stat: &str) -> Option<&str> {
-    stat.rsplit_once(") ")?.1.split(' ').next()
 }
 
 /// From the text of `/proc/PID/task/TID/stat`.

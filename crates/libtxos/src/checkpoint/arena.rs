@@ -12,10 +12,10 @@ use super::{
     facts::Facts,
     files::Set,
     maps::Mapping,
-    registers::Registers,
     signals::{Info, NOTED},
     timers::{TIMERS, Timer},
 };
+use crate::registers::Registers;
 
 /// Mappings that a program may have.
 pub(super) const MAPPINGS: usize = 32 * 1024;

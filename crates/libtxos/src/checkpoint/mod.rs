@@ -40,8 +40,6 @@ mod facts;
 mod files;
 mod maps;
 mod pages;
-mod raw;
-mod registers;
 pub(crate) mod signals;
 mod snapshot;
 mod timers;
@@ -50,7 +48,7 @@ use std::sync::atomic::Ordering;
 
 use rustix::io::Errno;
 
-use crate::guard;
+use crate::{guard, raw, registers, rseq};
 
 use self::{
     arena::{Arena, arena, existing},
@@ -85,16 +83,16 @@ pub(crate) fn take(ask: [i32; 2], high: i32) -> Result<Taken, Errno> {
         (*arena).ask = ask;
         (*arena).high = high;
         (*arena).reported.store(0, Ordering::Relaxed);
-        (*arena).rseq = rseq_area();
+        (*arena).rseq = rseq::area();
         timers::note(&mut *arena)?;
         for (which, timer) in (*arena).intervals.iter_mut().enumerate() {
             syscall!(libc::SYS_getitimer, which, timer.as_mut_ptr());
         }
         let stack = &raw mut (*arena).snapshot_stack;
-        (*arena).registers.snapshot_stack = top_of(stack.cast());
+        (*arena).registers.other_stack = top_of(stack.cast());
         let main: unsafe extern "C" fn(u64) -> ! = snapshot::main;
-        (*arena).registers.snapshot_main = main as usize as u64;
-        (*arena).registers.snapshot_argument = arena as u64;
+        (*arena).registers.other_main = main as usize as u64;
+        (*arena).registers.other_argument = arena as u64;
         registers::fork_here(&raw mut (*arena).registers)
     };
     match forked {
@@ -189,19 +187,4 @@ unsafe extern "C" fn put_back(arena: u64) -> ! {
 /// The upper end of one of the arena's stacks, as calls want it.
 fn top_of(stack: *mut u8) -> u64 {
     (stack as u64 + arena::STACK as u64) & !15
-}
-
-/// The area of this thread that the kernel keeps up to date by itself (rseq(2)); 0 where there is none.
-fn rseq_area() -> u64 {
-    // SAFETY: looks a symbol up, which is a number where the C library has it (since glibc 2.35).
-    let offset = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr()) };
-    if offset.is_null() {
-        return 0;
-    }
-    let thread: u64;
-    // SAFETY: reads the thread pointer, which the ABI keeps at the start of the thread's block.
-    unsafe {
-        core::arch::asm!("mov {}, fs:[0]", out(reg) thread, options(nostack, readonly));
-        thread.wrapping_add_signed(offset.cast::<i64>().read())
-    }
 }

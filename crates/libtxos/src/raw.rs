@@ -1,4 +1,6 @@
-//! System calls without a library: while memory is put back nothing may be used that keeps state in it.
+//! System calls without a library: while memory is put back, or two threads have one thread's memory, nothing may be
+//! used that keeps state in it.
+#![allow(unsafe_code)] // raw system calls
 
 use core::arch::asm;
 
@@ -6,7 +8,7 @@ use core::arch::asm;
 ///
 /// # Safety
 /// As the call itself: pointers among the arguments are what the call takes.
-pub(super) unsafe fn call(number: i64, arguments: [usize; 6]) -> isize {
+pub(crate) unsafe fn call(number: i64, arguments: [usize; 6]) -> isize {
     let [a, b, c, d, e, f] = arguments;
     let result: isize;
     // SAFETY: the registers are those of the kernel's calling convention (syscall(2)); what the call does
@@ -33,13 +35,13 @@ macro_rules! syscall {
             all[index] = given[index];
             index += 1;
         }
-        $crate::checkpoint::raw::call($number, all)
+        $crate::raw::call($number, all)
     }};
 }
-pub(super) use syscall;
+pub(crate) use syscall;
 
 /// Opens a path that ends with NUL, for reading. Gives a negative number on failure.
-pub(super) fn open(path: &[u8], flags: i32) -> i32 {
+pub(crate) fn open(path: &[u8], flags: i32) -> i32 {
     debug_assert!(path.ends_with(b"\0"));
     // SAFETY: the path ends with NUL.
     unsafe {
@@ -48,35 +50,35 @@ pub(super) fn open(path: &[u8], flags: i32) -> i32 {
 }
 
 /// Closes a number.
-pub(super) fn close(fd: i32) {
+pub(crate) fn close(fd: i32) {
     // SAFETY: a plain number.
     unsafe { syscall!(libc::SYS_close, fd) };
 }
 
 /// Reads at an offset. Gives the length, or a negative number.
-pub(super) fn pread(fd: i32, into: &mut [u8], offset: u64) -> isize {
+pub(crate) fn pread(fd: i32, into: &mut [u8], offset: u64) -> isize {
     // SAFETY: the buffer is valid for its length.
     unsafe { syscall!(libc::SYS_pread64, fd, into.as_mut_ptr(), into.len(), offset) }
 }
 
 /// Reads on. Gives the length, or a negative number.
-pub(super) fn read(fd: i32, into: &mut [u8]) -> isize {
+pub(crate) fn read(fd: i32, into: &mut [u8]) -> isize {
     // SAFETY: the buffer is valid for its length.
     unsafe { syscall!(libc::SYS_read, fd, into.as_mut_ptr(), into.len()) }
 }
 
 /// A text that is put together without memory of its own.
-pub(super) struct Text {
+pub(crate) struct Text {
     bytes: [u8; 96],
     length: usize,
 }
 
 impl Text {
-    pub(super) fn new() -> Text {
+    pub(crate) fn new() -> Text {
         Text { bytes: [0; 96], length: 0 }
     }
 
-    pub(super) fn add(mut self, text: &[u8]) -> Text {
+    pub(crate) fn add(mut self, text: &[u8]) -> Text {
         for byte in text {
             // The last one stays NUL.
             if self.length < self.bytes.len() - 1 {
@@ -87,7 +89,7 @@ impl Text {
         self
     }
 
-    pub(super) fn number(self, value: u64, base: u64) -> Text {
+    pub(crate) fn number(self, value: u64, base: u64) -> Text {
         let mut digits = [0u8; 20];
         let (mut at, mut rest) = (digits.len(), value);
         loop {
@@ -102,13 +104,13 @@ impl Text {
     }
 
     /// With the NUL.
-    pub(super) fn as_bytes(&self) -> &[u8] {
+    pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.bytes[..=self.length]
     }
 }
 
 /// Says why the program cannot go on, and ends it: a program that is put back by half must not run.
-pub(super) fn die(why: &[u8]) -> ! {
+pub(crate) fn die(why: &[u8]) -> ! {
     let to = crate::sys::errors();
     for text in [&b"libtxos: cannot roll the program back: "[..], why, b"\n"] {
         // SAFETY: the buffer is valid for its length.
