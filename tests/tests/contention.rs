@@ -102,6 +102,30 @@ fn the_older_wins_and_the_younger_waits_for_it() {
 }
 
 #[test]
+fn a_directorys_attributes_concern_nobody_who_walks_through_it() {
+    needs_root!();
+    let contest = Contest::over("");
+    let d = contest.scratch.inside().join("d");
+    std::fs::create_dir(&d).expect("d");
+    std::fs::write(d.join("g"), "g").expect("d/g");
+    let txos = contest.txos();
+    let walk = format!("{}cat d/g; reach read; await go; echo >>f", contest.gate.functions());
+    let live = contest.scratch.live().display().to_string();
+    let walker = txos.start_sh(&["--no-retry", "--live", &live], &walk);
+    contest.gate.wait("read");
+    // It does not wait for the walker, and the walker does not lose to it.
+    txos.call(["run", "-q", "--", "setfattr", "-n", "user.k", "-v", "v", "d"]).expect(0);
+    // An access control list says who may walk through.
+    let list = ["run", "-q", "--priority", "1", "--", "setfacl", "-m", "u:12345:rwx", "d"];
+    txos.call(list).expect(0);
+    contest.gate.open("go");
+    walker.end(LIMIT).expect(75);
+    let why = txos.call(["why", "1"]).expect(0).stdout.clone();
+    assert!(why.contains("/d:") && why.contains("permissions"), "{why}");
+    contest.leaves_nothing();
+}
+
+#[test]
 fn the_more_urgent_wins_at_once() {
     needs_root!();
     for (options, policy, attempts_wanted) in

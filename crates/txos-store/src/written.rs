@@ -13,7 +13,7 @@ use rustix::{fs::OFlags, io::Errno};
 use txos_core::{Attrs, FileKind, ObjectId, contention::Written, workset::Facets};
 use txos_host::{Tree, attrs_at, attrs_of};
 
-use crate::{Result, StoreError, plan::Plan};
+use crate::{Result, StoreError, apply::ACL, plan::Plan};
 
 /// What `plan` writes.
 ///
@@ -58,11 +58,12 @@ impl Stable<'_> {
             self.object(&op.path, Facets::ATTRS)?;
         }
         for op in plan.dir_meta.iter().filter(|op| here(op.area)) {
-            let perms = op.owner.is_some() || op.perm.is_some();
+            // A list of who may walk through is an extended attribute, too.
+            let list = op.xattrs.iter().any(|(name, _)| name.as_bytes() == ACL);
+            let perms = op.owner.is_some() || op.perm.is_some() || list;
             let mut facets = if perms { Facets::PERMS } else { Facets::empty() };
             if !op.xattrs.is_empty() {
-                // An ACL is one of them, and governs who may walk through.
-                facets |= Facets::XATTRS | Facets::PERMS;
+                facets |= Facets::XATTRS;
             }
             let path = self.original(&op.path);
             self.object(&path, facets)?;

@@ -15,7 +15,8 @@ use crate::{
 
 const SET_ID: u32 = 0o6000;
 const CAPABILITY: &[u8] = b"security.capability";
-const ACL: &[u8] = b"system.posix_acl_access";
+/// Who may do what with an object, besides owner and group (acl(5)).
+pub(crate) const ACL: &[u8] = b"system.posix_acl_access";
 
 impl Applier<'_> {
     pub(super) fn file_metadata(&mut self) -> Result<()> {

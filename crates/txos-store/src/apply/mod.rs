@@ -22,6 +22,7 @@ mod write;
 
 pub(crate) use flush::flush_targets;
 pub(crate) use fold::{Folds, fold};
+pub(crate) use metadata::ACL;
 pub(crate) use write::unchanged;
 
 use std::{
