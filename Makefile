@@ -28,7 +28,7 @@ export TXOS_BIN := $(TXOS)
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo test programs build lint bench histories attackers system-pause power-cut kill-rounds soak install uninstall clean
+.PHONY: help demo test programs build lint bench histories witnesses attackers system-pause power-cut kill-rounds soak install uninstall clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 18
@@ -67,6 +67,10 @@ histories: build ## 20,000 random transactions have a serial order; a facet unmi
 	  --test histories -- --nocapture what_random
 	TXOS_BLIND_BIN=$(TARGET)/blind/release/txos cargo test --release --locked -p txos-tests \
 	  --test histories -- --nocapture --ignored
+
+witnesses: build ## each call that is not made for real is made by its test, as strace(1) sees it (root)
+	cargo test --locked -p txos-effects -p txos-tests --no-run
+	cargo test --locked -p txos-tests --test effects_witnesses -- --include-ignored --nocapture
 
 attackers: build ## 10,000 transactions against each attacker who swaps paths (ROUNDS=N) (root)
 	TXOS_TEST_ROUNDS=$(or $(ROUNDS),10000) cargo test --release --locked -p txos-tests \

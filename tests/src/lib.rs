@@ -45,7 +45,9 @@ pub mod stop;
 pub mod terminal;
 pub mod tree;
 pub mod txos;
+pub mod ways;
 pub mod who;
+pub mod witnesses;
 pub mod xattr;
 
 /// Ends the test with a line that says why it can't run here.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use txos_tests::exec;
 use txos_tests::report::Report;
 use txos_tests::scratch::Scratch;
-use txos_tests::txos::for_both;
+use txos_tests::txos::{copy_for_users, for_both, helper};
 
 /// A process outside that notes each signal, `SIGUSR1` with the value that it carries, `SIGUSR2` without.
 struct Victim(Child, std::path::PathBuf);
@@ -319,6 +319,28 @@ fn journal_entries_are_sent_by_a_commit_and_dropped_by_an_abort() {
         let out = txos.sh(&["--allow", "/run/systemd/journal/socket"], &format!("{script} exit 3"));
         out.expect(3);
         assert_eq!(journal.took(), both, "{out}");
+    });
+}
+
+#[test]
+fn entries_of_the_journal_by_each_call() {
+    txos_tests::needs_root!();
+    for_both(|scratch, txos| {
+        let journal = Journal::open(scratch);
+        let txos = txos.outer(journal.outer.clone());
+        let probe = copy_for_users(scratch, &helper("probe"));
+        let script = format!(
+            "'{}' by connect,sendto,sendmsg,sendmmsg send unix /run/systemd/journal/socket 'MESSAGE=CALL\n'; ",
+            probe.display()
+        );
+        let script = script.replace("\\n", "\n");
+        txos.sh(&[], &format!("{script} exit 3")).expect(3);
+        assert_eq!(journal.took(), [], "an abort sent some");
+        let out = txos.sh(&[], &script);
+        let entry = |call: &str| (format!("MESSAGE={call}\n").len(), false);
+        let all = ["connect", "sendto", "sendmsg", "sendmmsg"].map(entry);
+        out.expect(0);
+        assert_eq!(journal.took(), all, "{out}");
     });
 }
 

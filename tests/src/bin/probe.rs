@@ -2,7 +2,8 @@
 //! way is open, or the error's name. What it tries is harmless when it succeeds.
 //!
 //! `probe NAME ARG…`; `probe calls` tries every system call that a transaction has to refuse, one
-//! line each; `probe rows [CALL…]` those of the table of effects as they stand there.
+//! line each; `probe rows [CALL…]` those of the table of effects as they stand there; `probe by CALL…
+//! ACT…` does something by each of these calls (separated by commas), a line each.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -16,6 +17,7 @@ use rustix::io::Errno;
 use txos_tests::errno;
 use txos_tests::probes;
 use txos_tests::rows;
+use txos_tests::ways;
 
 type Tried = Result<String, Errno>;
 
@@ -35,6 +37,20 @@ fn main() -> ExitCode {
                 let answer = one.make().map_or_else(errno::name, |value| value.to_string());
                 println!("{}|{}|{answer}", one.call, one.when);
             }
+        }
+        return ExitCode::SUCCESS;
+    }
+    if let ["by", calls, act @ ..] = &words[..] {
+        for call in calls.split(',') {
+            // `CALL` among the words stands for the call's name.
+            let act: Vec<String> = act.iter().map(|word| word.replace("CALL", call)).collect();
+            let act: Vec<&str> = act.iter().map(String::as_str).collect();
+            let Some(tried) = ways::act(call, &act) else {
+                eprintln!("{call}: no such call or act: {act:?}");
+                return ExitCode::from(2);
+            };
+            // Not to standard output, which may be what is written to.
+            eprintln!("{call} {}", tried.map_or_else(errno::name, |_| "done".to_owned()));
         }
         return ExitCode::SUCCESS;
     }

@@ -3,6 +3,35 @@
 use super::{Case, Entry, Fate, by, cases, plain, when};
 use Fate::*;
 
+const DEVICE: Case = when(
+    "a device but null, zero, full, random, urandom, tty, terminals",
+    Flag,
+    "EPERM, EACCES or ENOENT inside; --allow PATH lets a device through, outside the transaction, and \
+     the report names it.",
+);
+
+const SETTINGS: Case = when(
+    "/proc/sys, /sys and their kind for writing",
+    Refused,
+    "EROFS: they are read-only in the view, at every stage.",
+);
+
+const FIFO: Case = when(
+    "a FIFO or socket that an outsider made",
+    Refused,
+    "A FIFO meets members only, never the outsider at its other end (the open waits, as for an absent \
+     peer; it fails with EACCES where an ordinary user would write to another user's). --allow PATH lets \
+     it through.",
+);
+
+const LIVE: Case = when(
+    "a path below --live or --allow",
+    Flag,
+    "The host's own file: changed at once, not undone by an abort, named in the report.",
+);
+
+const CREAT: &[Case] = &[DEVICE, SETTINGS, FIFO, LIVE];
+
 const OPEN: &[Case] = &[
     when(
         "O_SYNC, O_DSYNC",
@@ -22,42 +51,31 @@ const OPEN: &[Case] = &[
         "A nameless file in the shadow; named by linkat(2) it is created at commit; nameless or \
          aborted it is gone.",
     ),
-    when(
-        "a device but null, zero, full, random, urandom, tty, terminals",
-        Flag,
-        "EPERM, EACCES or ENOENT inside; --allow PATH lets a device through, outside the \
-         transaction, and the report names it.",
-    ),
-    when(
-        "/proc/sys, /sys and their kind for writing",
-        Refused,
-        "EROFS: they are read-only in the view, at every stage.",
-    ),
-    when(
-        "a FIFO or socket that an outsider made",
-        Refused,
-        "A FIFO meets members only, never the outsider at its other end (the open waits, as for \
-         an absent peer); --allow PATH lets it through.",
-    ),
-    when(
-        "a path below --live or --allow",
-        Flag,
-        "The host's own file: changed at once, not undone by an abort, named in the report.",
-    ),
+    DEVICE,
+    SETTINGS,
+    FIFO,
+    LIVE,
 ];
+
+const OPEN_SAYS: &str = "Opens the file of the view; what is read is validated at commit, what is created or \
+    truncated is visible outside at commit and never after an abort.";
+
+const RENAME_SAYS: &str = "Renames in the shadow; made outside at commit, not at abort. EXDEV between file \
+    systems, as natively.";
+
+const MOVED_BY_A_USER: Case = when(
+    "a directory that exists outside, without privilege",
+    Refused,
+    "EXDEV, because overlayfs grants redirect_dir to no user namespace; mv and its kind copy instead.",
+);
 
 const LOCK_SAYS: &str = "A lock on a file that exists outside is also taken there, in the member's \
     place: busy outside is busy inside. Outside it is held until the transaction has committed or \
     aborted, also when members unlock it before.";
 
 pub(super) const ROWS: &[Entry] = &[
-    cases(
-        &["open", "openat", "openat2", "creat"],
-        Transactional,
-        "Opens the file of the view; what is read is validated at commit, what is created or \
-         truncated is visible outside at commit and never after an abort.",
-        OPEN,
-    ),
+    cases(&["open", "openat", "openat2"], Transactional, OPEN_SAYS, OPEN),
+    cases(&["creat"], Transactional, OPEN_SAYS, CREAT),
     plain(
         &[
             "stat",
@@ -102,18 +120,13 @@ pub(super) const ROWS: &[Entry] = &[
         "Changes a name in the shadow; the same change is made outside at commit, and none at \
          abort.",
     ),
+    cases(&["rename", "renameat"], Transactional, RENAME_SAYS, &[MOVED_BY_A_USER]),
     cases(
-        &["rename", "renameat", "renameat2"],
+        &["renameat2"],
         Transactional,
-        "Renames in the shadow; made outside at commit, not at abort. EXDEV between file systems, \
-         as natively.",
+        RENAME_SAYS,
         &[
-            when(
-                "a directory that exists outside, without privilege",
-                Refused,
-                "EXDEV, because overlayfs grants redirect_dir to no user namespace; mv and its \
-                 kind copy instead.",
-            ),
+            MOVED_BY_A_USER,
             when(
                 "RENAME_WHITEOUT",
                 Refused,

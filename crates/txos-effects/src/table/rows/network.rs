@@ -42,18 +42,42 @@ const SOCKETS: &[Case] = &[
     ),
 ];
 
-const PEER: &[Case] = &[
-    when(
-        "an address outside loopback",
-        Flag,
-        "134 and a line, unless --allow net; then it is outside the transaction: not undone by an \
-         abort, and the report lists what was contacted.",
-    ),
-    when(
-        "a loopback port where an outsider listens and no member",
-        Flag,
-        "134 and a line instead of a plain ECONNREFUSED, unless --allow net.",
-    ),
+const FAR: Case = when(
+    "an address outside loopback",
+    Flag,
+    "134 and a line, unless --allow net; then it is outside the transaction: not undone by an abort, and \
+     the report lists what was contacted.",
+);
+
+const NEAR: Case = when(
+    "a loopback port where an outsider listens and no member",
+    Flag,
+    "134 and a line instead of a plain ECONNREFUSED, unless --allow net.",
+);
+
+const LOG: Case = when(
+    "/dev/log",
+    Deferred,
+    "Messages to the system log are kept, sent in order after the commit, and dropped by an abort.",
+);
+
+const JOURNAL: Case = when(
+    "/run/systemd/journal/socket",
+    Deferred,
+    "Entries of the journal are kept the same way, also those that come as a memory file. (The journal \
+     names txos as their sender.)",
+);
+
+const LOCAL: Case = when(
+    "a local socket of an outsider",
+    Flag,
+    "ECONNREFUSED inside (EACCES for an ordinary user where it is another user's), and the report names \
+     it; --allow PATH lets it through. Abstract names of outsiders do not exist in the view.",
+);
+
+const CONNECT: &[Case] = &[
+    FAR,
+    NEAR,
     when(
         "connect to what --allow net:HOST[:PORT] names",
         Flag,
@@ -68,31 +92,32 @@ const PEER: &[Case] = &[
          recorded, and a retry that sends the same bytes gets the recorded answer without anybody \
          being asked. Where it sends others, the stream is live again, and a line says so.",
     ),
-    when(
-        "/dev/log",
-        Deferred,
-        "Messages to the system log are kept, sent in order after the commit, and dropped by an \
-         abort.",
-    ),
-    when(
-        "/run/systemd/journal/socket",
-        Deferred,
-        "Entries of the journal are kept the same way, also those that come as a memory file. (The \
-         journal names txos as their sender.)",
-    ),
+    LOG,
+    JOURNAL,
     when(
         "/run/systemd/journal/stdout",
         Deferred,
         "Streams into the journal (systemd-cat) are kept line by line among the other messages, sent \
          after the commit, and dropped by an abort.",
     ),
-    when(
-        "a local socket of an outsider",
-        Flag,
-        "ECONNREFUSED inside, and the report names it; --allow PATH lets it through. Abstract \
-         names of outsiders do not exist in the view.",
-    ),
+    LOCAL,
 ];
+
+const SEND: &[Case] = &[
+    FAR,
+    NEAR,
+    when(
+        "an address that --allow net:HOST[:PORT] names, on a socket that is not connected",
+        Refused,
+        "134 and a line: only what connect(2) has connected is carried there.",
+    ),
+    LOG,
+    JOURNAL,
+    LOCAL,
+];
+
+const PEER_SAYS: &str = "To members freely, over loopback and local sockets; gone with them at commit and at \
+    abort.";
 
 pub(super) const ROWS: &[Entry] = &[
     cases(
@@ -101,12 +126,8 @@ pub(super) const ROWS: &[Entry] = &[
         "A socket by family; what members say to one another ends with them at commit and at abort.",
         SOCKETS,
     ),
-    cases(
-        &["connect", "sendto", "sendmsg", "sendmmsg"],
-        ProcessPrivate,
-        "To members freely, over loopback and local sockets; gone with them at commit and at abort.",
-        PEER,
-    ),
+    cases(&["connect"], ProcessPrivate, PEER_SAYS, CONNECT),
+    cases(&["sendto", "sendmsg", "sendmmsg"], ProcessPrivate, PEER_SAYS, SEND),
     plain(
         &["bind"],
         Transactional,

@@ -3,27 +3,55 @@
 use super::{Case, Entry, Fate, by, cases, plain, when};
 use Fate::*;
 
-const WRITE: &[Case] = &[
+const HELD: Case = when(
+    "standard output and error",
+    Deferred,
+    "Held and written in order at commit, dropped by a conflict, shown after a failure of the command; \
+     at once on a terminal or with --output live.",
+);
+
+const OPEN_BEFORE: Case = when(
+    "what was open before, from descriptor 3 on",
+    Deferred,
+    "Files open for reading, or for both, are the view's files. What else can be written (a file, a \
+     pipe, a connected stream socket) is a pipe: held, written in order and in one go at commit, dropped \
+     otherwise. Terminals are the view's.",
+);
+
+const AT_ONCE: Case = when(
+    "--exempt-log FILE, --live PATH, --pass-fd N",
+    Flag,
+    "Written outside at once; it survives an abort, and the report names it. An exempt log can only be \
+     appended to, wherever a write says it goes.",
+);
+
+const WRITE: &[Case] = &[HELD, OPEN_BEFORE, AT_ONCE];
+
+const WRITE_AT: &[Case] = &[
     when(
-        "standard output and error",
-        Deferred,
-        "Held and written in order at commit, dropped by a conflict, shown after a failure of the \
-         command; at once on a terminal or with --output live.",
+        "standard output and error, and what was open before for writing alone",
+        Refused,
+        "ESPIPE, also where it is a file outside: what is held is a pipe.",
     ),
+    AT_ONCE,
+];
+
+/// Between pipes.
+const WRITE_PIPE: &[Case] = &[
+    HELD,
+    OPEN_BEFORE,
     when(
-        "what was open before, from descriptor 3 on",
-        Deferred,
-        "Files open for reading, or for both, are the view's files. What else can be written (a file, \
-         a pipe, a connected stream socket) is a pipe: held, written in order and in one go at commit, \
-         dropped otherwise. Terminals are the view's.",
-    ),
-    when(
-        "--exempt-log FILE, --live PATH, --pass-fd N",
+        "a pipe by --pass-fd N",
         Flag,
-        "Written outside at once; it survives an abort, and the report names it. An exempt log can only \
-         be appended to, wherever a write says it goes.",
+        "Written outside at once; it survives an abort, and the report names it.",
     ),
 ];
+
+const WRITE_SAYS: &str = "Writes to the shadow, visible to members at once, outside at commit, nowhere after \
+    an abort. RWF_SYNC and its kind do not wait: the commit does.";
+
+const MOVE_SAYS: &str = "Moves bytes between descriptors of members as read and write would; committed or \
+    dropped with their targets.";
 
 const READ: &[Case] = &[
     when(
@@ -92,20 +120,10 @@ pub(super) const ROWS: &[Entry] = &[
          leaves no trace. From pipes and sockets: what members sent.",
         READ,
     ),
-    cases(
-        &["write", "pwrite64", "writev", "pwritev", "pwritev2"],
-        Transactional,
-        "Writes to the shadow, visible to members at once, outside at commit, nowhere after an \
-         abort. RWF_SYNC and its kind do not wait: the commit does.",
-        WRITE,
-    ),
-    cases(
-        &["sendfile", "splice", "tee", "vmsplice"],
-        Transactional,
-        "Moves bytes between descriptors of members as read and write would; committed or dropped \
-         with their targets.",
-        WRITE,
-    ),
+    cases(&["write", "writev", "pwritev2"], Transactional, WRITE_SAYS, WRITE),
+    cases(&["pwrite64", "pwritev"], Transactional, WRITE_SAYS, WRITE_AT),
+    cases(&["sendfile", "splice"], Transactional, MOVE_SAYS, WRITE),
+    cases(&["tee", "vmsplice"], Transactional, MOVE_SAYS, WRITE_PIPE),
     plain(
         &["lseek", "close", "close_range", "dup", "dup2", "dup3"],
         ProcessPrivate,
