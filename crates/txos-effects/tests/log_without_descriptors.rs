@@ -38,10 +38,10 @@ fn processor_time(schedstat: &File) -> Duration {
 
 #[test]
 fn the_taker_rests_and_loses_nothing() {
-    let dir = tempfile::tempdir().expect("schedstat");
+    let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("streams");
-    let mut messages = Messages::new().expect("schedstat");
-    messages.take_streams(UnixListener::bind(&path).unwrap().into()).expect("schedstat");
+    let mut messages = Messages::new().unwrap();
+    messages.take_streams(UnixListener::bind(&path).unwrap().into()).unwrap();
     let schedstat = schedstat();
     // Connected when there is no further descriptor.
     let late = socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();

@@ -12,7 +12,7 @@ use txos_host::Tree;
 
 use crate::{
     ExclusiveLock, Holder, Result, StateDir, StoreError, TxState,
-    apply::{Applier, Folds, Kept, Pass, flush_targets, fold},
+    apply::{Ahead, Applier, Kept, Pass, flush_targets, fold},
     journal::Journal,
     plan::Plan,
     small, stage, sys,
@@ -116,7 +116,7 @@ pub(crate) fn recover_journal(state: &StateDir, journal: &Journal) -> Result<Rec
     let mut plans: Vec<Plan> = waiting.into_iter().chain(chosen.map(|(_, plan)| plan)).collect();
     let mut folds = fold(&mut plans);
     folds.rewrite = journal.is_poisoned();
-    let mut applied = Vec::new();
+    let mut mounted = Vec::new();
     for (number, plan) in plans.into_iter().enumerate() {
         // What a reboot has emptied needs no finishing: natively it would be gone, too.
         let rebooted = !same_boot(&plan);
@@ -132,11 +132,15 @@ pub(crate) fn recover_journal(state: &StateDir, journal: &Journal) -> Result<Rec
             report.pending.push(Pending { id: plan.tx, reason });
             continue;
         }
-        report.finished.push(finish(state, &plan, &folds)?);
-        applied.push(plan);
+        mounted.push(plan);
+    }
+    let ahead = Ahead::new(&mounted);
+    for (number, plan) in mounted.iter().enumerate() {
+        let pass = Pass::Again { folds: &folds, ahead: &ahead, number };
+        report.finished.push(finish(state, plan, pass)?);
     }
     // Only when all is lasting are the records done.
-    flush_targets(applied.iter())?;
+    flush_targets(mounted.iter())?;
     if all {
         // A segment that a crash may have torn is not written to again.
         journal.rotate(&turn, 0)?;
@@ -144,7 +148,7 @@ pub(crate) fn recover_journal(state: &StateDir, journal: &Journal) -> Result<Rec
     } else if !dead.is_empty() {
         small::checkpoint(journal, &turn)?;
     }
-    for plan in &applied {
+    for plan in &mounted {
         journal.waited(plan.tx)?;
         // The record names its stage directories, whatever else is lost.
         let stages = plan.areas.iter().filter(|area| area.stage != area.point);
@@ -168,7 +172,7 @@ pub fn closed_paths(state: &StateDir) -> Result<Vec<std::path::PathBuf>> {
     Ok(paths)
 }
 
-fn finish(state: &StateDir, plan: &Plan, folds: &Folds) -> Result<Finished> {
+fn finish(state: &StateDir, plan: &Plan, pass: Pass<'_>) -> Result<Finished> {
     let path = state.path().join(StateDir::tx_path(plan.tx));
     let staged = !plan.writes.is_empty() || plan.puts.iter().any(|put| put.make.is_none());
     if !staged && plan.areas.iter().any(|area| area.stage == path) {
@@ -187,7 +191,7 @@ fn finish(state: &StateDir, plan: &Plan, folds: &Folds) -> Result<Finished> {
         None
     };
     let tx = own.as_ref().unwrap_or(state.tree());
-    let mut applier = Applier::new(plan, state, tx, Pass::Again(folds))?;
+    let mut applier = Applier::new(plan, state, tx, pass)?;
     applier.run()?;
     let skipped = applier.skipped;
     Ok(Finished { id: plan.tx, operations: plan.len() as u64, skipped, kept: applier.into_kept() })

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// So many objects are flushed one by one; of more, their whole file systems.
-const FEW: usize = 16;
+pub(super) const FEW: usize = 16;
 
 /// Flushes all that the plans changed.
 ///

@@ -3,7 +3,7 @@
 //! A file gets its content before it gets its name; a directory and a symbolic link are there with
 //! one call. So a name shows nothing or all of it, and after a power cut, which may leave the name
 //! and not the content, the record has the content still. An object that is like what the record
-//! says is taken for it, whoever made it.
+//! says is taken for it, whoever made it. What a recovery makes anew comes from [`Ahead`](super::Ahead).
 //!
 //! A directory is filled before it gets a mode that may keep its owner out, and the times that were
 //! asked for, which filling it moves: [`Applier::finish_directories`], after all names are made.
@@ -31,14 +31,8 @@ use crate::{
 
 impl Applier<'_> {
     pub(super) fn make(&mut self, number: usize, op: &Put, make: &Make) -> Result<()> {
-        let fresh = match self.pass {
-            Pass::First { fresh: Some(fresh), .. } => {
-                fresh.puts.get(number).and_then(Option::as_ref)
-            }
-            _ => None,
-        };
         let to = place(self.host(op.area), &op.to);
-        if matches!(self.pass, Pass::Again(_)) {
+        if matches!(self.pass, Pass::Again { .. }) {
             let found = match Object::open(to.tree, to.path)? {
                 None => self.bound_elsewhere(op, make)?,
                 found => found,
@@ -48,8 +42,25 @@ impl Applier<'_> {
             }
         }
         let failed = |errno| StoreError::io("make", to.shown(), errno);
+        let taken = match self.pass {
+            Pass::Again { ahead, number: plan, .. } => ahead.take(plan, number)?,
+            Pass::First { .. } => None,
+        };
+        let fresh = match self.pass {
+            Pass::First { fresh: Some(fresh), .. } => {
+                fresh.puts.get(number).and_then(Option::as_ref)
+            }
+            _ => taken.as_ref(),
+        };
         let made = match to.tree.parent(to.path) {
-            Ok((dir, name)) => self.make_at(dir.as_fd(), name, op, make, fresh),
+            Ok((dir, name)) => match self.make_at(dir.as_fd(), name, op, make, fresh) {
+                // What was made in another directory can't always come into this one (project quotas,
+                // subvolumes).
+                Err(Errno::XDEV) if taken.is_some() => {
+                    self.make_at(dir.as_fd(), name, op, make, None)
+                }
+                made => made,
+            },
             Err(error) => Err(error.errno().unwrap_or(Errno::IO)),
         };
         match made {
@@ -118,8 +129,7 @@ impl Applier<'_> {
         bytes: &[u8],
     ) -> Result<(), Errno> {
         let fill = |file: &OwnedFd| {
-            write_all(file, bytes, 0)?;
-            dress(file, make, None)?;
+            fill(file, make, bytes)?;
             flush_open(file, Flush::All)
         };
         match disk().unnamed(dir, 0o600) {
@@ -225,6 +235,12 @@ impl Applier<'_> {
             || alike(self.host(area), path, make, &found, false)
                 .map_err(|errno| StoreError::io("examine", self.shown(area, path), errno))?)
     }
+}
+
+/// Gives a new file its content and all else that it shall have.
+pub(super) fn fill(file: &OwnedFd, make: &Make, bytes: &[u8]) -> Result<(), Errno> {
+    write_all(file, bytes, 0)?;
+    dress(file, make, None)
 }
 
 /// The mode of a directory that has just been made.

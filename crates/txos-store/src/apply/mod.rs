@@ -9,6 +9,7 @@
 //! - Nobody can lead an operation elsewhere: names are reached from the pinned mount point, beneath
 //!   it, through no symbolic link.
 
+mod ahead;
 pub(crate) mod decide;
 mod flush;
 mod fold;
@@ -20,6 +21,7 @@ mod patch;
 mod rescue;
 mod write;
 
+pub(crate) use ahead::Ahead;
 pub(crate) use flush::flush_targets;
 pub(crate) use fold::{Folds, fold};
 pub(crate) use metadata::ACL;
@@ -121,7 +123,13 @@ pub(crate) enum Pass<'a> {
         fresh: Option<&'a Fresh>,
     },
     /// A recovery: an earlier attempt may have got anywhere, and so may plans after this one.
-    Again(&'a Folds),
+    Again {
+        folds: &'a Folds,
+        /// New files of all its plans.
+        ahead: &'a Ahead<'a>,
+        /// Which of them this one is.
+        number: usize,
+    },
 }
 
 impl<'a> Applier<'a> {
@@ -144,7 +152,7 @@ impl<'a> Applier<'a> {
         ours.extend(plan.puts.iter().map(|op| ((op.area, op.to.clone()), op.id)));
         ours.extend(plan.moves.iter().map(|op| ((op.area, op.to.clone()), op.id)));
         ours.extend(plan.links.iter().map(|op| ((op.area, op.to.clone()), op.id)));
-        let locator = Locator::new(plan, matches!(pass, Pass::Again(_)));
+        let locator = Locator::new(plan, matches!(pass, Pass::Again { .. }));
         let removed = plan.removes.iter().map(|op| (op.area, op.path.clone()));
         let displaced = (plan.puts.iter().filter(|op| op.replaces.is_some()))
             .map(|op| (op.area, op.to.clone()))
@@ -210,7 +218,7 @@ impl<'a> Applier<'a> {
     /// Whether an object was changed under a name that is gone by now. What was changed was
     /// flushed before the name was removed, so there is nothing left to do.
     fn vanished(&self, area: u32, path: &Path) -> bool {
-        matches!(self.pass, Pass::Again(_)) && self.vanishing.contains(&(area, path.to_owned()))
+        matches!(self.pass, Pass::Again { .. }) && self.vanishing.contains(&(area, path.to_owned()))
     }
 
     /// Whether what is displaced lies beside its old place, not in a stage directory that goes.

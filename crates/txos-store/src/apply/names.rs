@@ -200,7 +200,7 @@ impl Applier<'_> {
     fn made_again(&self, op: &Link) -> Result<bool> {
         match self.pass {
             Pass::First { .. } => Ok(false),
-            Pass::Again(_) => self.made_there(op.area, &op.from),
+            Pass::Again { .. } => self.made_there(op.area, &op.from),
         }
     }
 

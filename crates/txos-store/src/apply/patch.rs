@@ -54,7 +54,7 @@ impl Applier<'_> {
     }
 
     fn patch_again(&mut self, patch: &Patch) -> Result<()> {
-        let Pass::Again(folds) = self.pass else { return Ok(()) };
+        let Pass::Again { folds, .. } = self.pass else { return Ok(()) };
         let dev = self.plan.areas[patch.area as usize].fs.dev;
         let shown = self.shown(patch.area, &patch.path);
         let failed = |errno| StoreError::io("write", &shown, errno);

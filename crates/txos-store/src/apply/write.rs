@@ -23,7 +23,7 @@ impl Applier<'_> {
         for (number, op) in plan.writes.iter().enumerate() {
             let held = match self.pass {
                 Pass::First { held, .. } => held.get(number),
-                Pass::Again(_) => None,
+                Pass::Again { .. } => None,
             };
             self.write(op, held)?;
         }
@@ -57,7 +57,7 @@ impl Applier<'_> {
             Some(held) if unchanged(&held.attrs, &now) => ContentState::Before,
             _ => match self.pass {
                 Pass::First { .. } => examine(file, now.size, &op.spec),
-                Pass::Again(_) => examine_torn(file, now.size, &op.spec),
+                Pass::Again { .. } => examine_torn(file, now.size, &op.spec),
             }
             .map_err(failed)?,
         };

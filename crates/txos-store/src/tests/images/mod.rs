@@ -12,6 +12,7 @@
 mod model;
 mod puppet;
 mod recorder;
+mod recovery;
 mod rng;
 mod views;
 

@@ -1,0 +1,85 @@
+//! Power cuts while a recovery finishes what an earlier one left.
+
+use std::fs;
+
+use super::{Ground, Order, Rng, Run, Tally, examine, seed};
+use crate::{SmallOp, Store, recover, tests::small::DURABLE};
+
+/// Commits of which a power cut left only the records, and a recovery of them, of which each call is
+/// recorded.
+fn run(ground: Ground, rng: &mut Rng) -> Run {
+    let hosts = ground.hosts();
+    let store = Store::open(ground.state()).unwrap();
+    let commits = 1 + rng.below(2);
+    for commit in 0..commits {
+        let dir = hosts[1].join(format!("d{commit}"));
+        let mut paths = vec![dir.join("in"), dir.join("in2")];
+        let count = *rng.of(&[1, 5, 20, 60]);
+        paths.extend((0..count).map(|number| {
+            let host = if rng.below(4) == 0 { &hosts[1] } else { &hosts[0] };
+            host.join(format!("{commit}-{number}"))
+        }));
+        // Not so much that the segment gets half full: the commits before would be flushed then.
+        let size = |number| if number == 0 { 5000 } else { 1 + number * 7 };
+        let bytes: Vec<Vec<u8>> =
+            (0..paths.len()).map(|number| vec![b'a' + commit as u8; size(number)]).collect();
+        let mut ops = vec![SmallOp::CreateDir { path: &dir, mode: 0o755 }];
+        ops.extend(paths.iter().zip(&bytes).map(|(path, bytes)| SmallOp::Create {
+            path,
+            bytes,
+            mode: 0o640,
+        }));
+        let link = hosts[0].join(format!("link{commit}"));
+        if paths.last().is_some_and(|last| last.starts_with(&hosts[0])) {
+            ops.push(SmallOp::Link { from: &paths[paths.len() - 1], to: &link });
+        }
+        store.commit_small(&ops, &DURABLE, &mut || Ok(())).unwrap();
+    }
+    let whole = ground.looks();
+    // Nobody has closed it, the shared page is gone, and so is what was not flushed.
+    std::mem::forget(store);
+    fs::remove_file(ground.roots()[0].join("journal/control")).unwrap();
+    for host in &hosts {
+        for entry in fs::read_dir(host).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) }.unwrap();
+        }
+    }
+    let state = ground.state();
+    let mut run = Run::new(ground, &[]);
+    run.aside(|| {
+        let report = recover(&state).unwrap();
+        assert_eq!(report.finished.len(), commits);
+        assert!(report.finished.iter().all(|done| done.kept.is_empty()), "{report:?}");
+    });
+    run.states.push(whole);
+    // It was promised before.
+    run.promised.push(0);
+    run
+}
+
+#[test]
+fn power_cuts_in_a_recovery_lose_nothing() {
+    crate::tests::world::in_private_namespace(power_cuts);
+}
+
+fn power_cuts() {
+    let wanted: usize =
+        std::env::var("TXOS_IMAGES").ok().and_then(|count| count.parse().ok()).unwrap_or(100);
+    let seed = seed();
+    println!("TXOS_SEED={seed}");
+    let mut tally = Tally::default();
+    let mut number = 0;
+    while tally.distinct.len() < wanted {
+        let mut rng = Rng::new(seed ^ (number as u64) << 32);
+        let Some(ground) = Ground::new() else { return };
+        let order = if rng.half() { Order::Ordered } else { Order::Unordered };
+        crate::sys::watch::pass_for_ordered(order == Order::Ordered);
+        let run = run(ground, &mut rng);
+        let name = format!("TXOS_SEED={seed} run {number}");
+        examine(&run, 20, order, &mut rng, &mut tally, &name);
+        number += 1;
+    }
+    crate::sys::watch::pass_for_ordered(false);
+    println!("{} images of {number} recoveries", tally.distinct.len());
+}
