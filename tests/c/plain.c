@@ -86,6 +86,27 @@ static void a_reader_loses_too(void) {
     CHECK_EQ(sys_xend(), -EAGAIN);
 }
 
+// What its view was shown on the way to the working directory is what it has read: a view in which that
+// has changed is of no use to the next one, though nothing happened in it.
+static void an_empty_one_that_lost_comes_to_its_end(void) {
+    outsider_start();
+    CHECK_EQ(mkdir("deep", 0755), 0);
+    CHECK_EQ(chdir("deep"), 0);
+    // Until the views that wait have been here.
+    for (int i = 0; i < 20; i++) {
+        CHECK_EQ(sys_xbegin(FLAGS), 0);
+        put("file", "1");
+        CHECK_EQ(sys_xend(), 0);
+    }
+    for (int i = 0; i < 6; i++) {
+        CHECK_EQ(chmod("..", i % 2 ? 0755 : 0711), 0);
+        int tries = 0;
+        do CHECK_EQ(sys_xbegin(FLAGS), tries++);
+        while (sys_xend() == -EAGAIN && tries < 40);
+        CHECK_THAT(tries, <, 40);
+    }
+}
+
 static void absence_is_read(void) {
     outsider_start();
     CHECK_EQ(sys_xbegin(FLAGS), 0);
@@ -440,6 +461,7 @@ int main(int argc, char **argv) {
         {"abort_undoes_all", abort_undoes_all},
         {"a_lost_conflict_is_told", a_lost_conflict_is_told},
         {"a_reader_loses_too", a_reader_loses_too},
+        {"an_empty_one_that_lost_comes_to_its_end", an_empty_one_that_lost_comes_to_its_end},
         {"absence_is_read", absence_is_read},
         {"no_auto_retry", no_auto_retry},
         {"retries_are_bounded", retries_are_bounded},

@@ -90,7 +90,12 @@ impl Host {
         }
         let captured = view.base.capture.captured();
         if reach == Reach::Alone && view.is_untouched() {
-            return (self.only_read(&captured), view.used_alone(clean));
+            let outcome = self.only_read(&captured);
+            // What has changed of what it was shown is wrong for the next one, too.
+            return match outcome {
+                Ok(Outcome::Committed(_)) => (outcome, view.used_alone(clean)),
+                _ => (outcome, view.used(clean)),
+            };
         }
         let options = ExtractOptions {
             null_device_alias: WHITEOUT_STAND_IN,
