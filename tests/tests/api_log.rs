@@ -33,6 +33,20 @@ fn durable_changes_stand_in_the_log() {
     assert!(why.contains(&id), "{why}");
 }
 
+/// A view that serves again would be told of under the id of an attempt that lost in it.
+#[test]
+fn no_later_transaction_has_the_id_of_an_attempt_that_lost() {
+    needs_root!();
+    let scratch = Scratch::new();
+    let program = compiled(&scratch, "log", false);
+    let ids = cprogram::run(&scratch, &program, ["ids"]).expect(0).stdout.clone();
+    assert_eq!(ids.lines().count(), 2);
+    for id in ids.lines() {
+        let why = Txos::new(&scratch).call(["why", id]).expect(0).stdout.clone();
+        assert!(why.contains("/file: ") && why.contains("caused by "), "{id}: {why}");
+    }
+}
+
 /// Somebody outside is faster between the validation and the apply: the session is stopped there.
 #[test]
 fn what_a_commit_displaced_stands_in_the_log() {

@@ -233,6 +233,8 @@ impl Host {
         let dir = match dir {
             Some(mut dir) => {
                 dir.clear_layers()?;
+                // A transaction was told of by that number, or may have been.
+                dir.renumber(&self.state, self.state.next_id()?)?;
                 dir
             }
             None => self.new_dir()?,
@@ -250,11 +252,14 @@ impl Host {
         Ok(View { warm, base, dir, started: now(), ready })
     }
 
-    /// The view again, if the transaction in it did nothing at all: then it is as good as a new one.
+    /// The view again, if the transaction in it did nothing at all and none of its attempts has lost: then it
+    /// is as good as a new one, and nothing is known of its id.
     pub(crate) fn as_new(&self, used: Used) -> Result<View, Box<Used>> {
         match used {
             Used { warm, base, dir: Some(dir), clean: true, ready: Some(ready), .. }
-                if ready == Mark::of(&base, &dir) && !base.contender.is_gone() =>
+                if ready == Mark::of(&base, &dir)
+                    && dir.meta.loss.is_none()
+                    && !base.contender.is_gone() =>
             {
                 Ok(View { warm, base, dir, started: now(), ready })
             }

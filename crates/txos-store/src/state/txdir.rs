@@ -265,6 +265,23 @@ impl TxDir {
         Ok(())
     }
 
+    /// Makes it the directory of another transaction, `id`, that has no layers and has not lost yet.
+    ///
+    /// # Errors
+    /// If it cannot be renamed or written.
+    pub fn renumber(&mut self, state: &StateDir, id: TxId) -> Result<()> {
+        let path = state.path().join(StateDir::tx_path(id));
+        // Who looks for what a crash left holds it, too: it finds the old number or the new one.
+        let table = state.table()?;
+        fs::rename(&self.path, &path).map_err(|error| StoreError::std("rename", &path, &error))?;
+        self.path = path;
+        self.tree = Tree::open(&self.path)?;
+        (self.meta.id, self.meta.retries, self.meta.loss) = (id, 0, None);
+        self.save()?;
+        drop(table);
+        Ok(())
+    }
+
     /// Writes `meta`. A power cut leaves this or an earlier one.
     ///
     /// # Errors
@@ -355,6 +372,26 @@ fn make(path: &Path) -> Result<()> {
 mod tests {
     use super::*;
     use crate::Privilege;
+
+    #[test]
+    fn another_transaction_in_the_same_directory_has_another_number_and_no_past() {
+        let place = tempfile::tempdir().unwrap();
+        let state = StateDir::open(place.path().join("s"), Privilege::Root).unwrap();
+        let mut dir = TxDir::create(&state, TxId(3), "one").unwrap();
+        let by = "somebody else".to_owned();
+        (dir.meta.retries, dir.meta.loss) = (1, Some(Loss::new(1, by, &[])));
+        dir.save().unwrap();
+        dir.renumber(&state, TxId(4)).unwrap();
+        assert!(state.status(TxId(3)).unwrap().is_none());
+        let now = state.status(TxId(4)).unwrap().unwrap();
+        assert!(now.alive);
+        assert_eq!((now.meta.id, now.meta.retries, now.meta.loss), (TxId(4), 0, None));
+        let host = Tree::open("/").unwrap();
+        let layer = dir.add_layer(&host, Path::new("/")).unwrap().clone();
+        assert!(layer.upper.starts_with(dir.path()) && layer.upper.is_dir());
+        dir.remove(&state).unwrap();
+        assert!(!state.is_alive(TxId(4)) && state.transaction_ids().unwrap().is_empty());
+    }
 
     #[test]
     fn the_last_whole_line_counts_wherever_a_power_cut_ends_the_file() {

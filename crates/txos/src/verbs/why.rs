@@ -30,7 +30,6 @@ pub fn run(args: Args) -> Result<Exit> {
     let running = state.transactions()?.into_iter().find(|tx| is(tx.meta.id, &tx.meta.loss));
     let ended = state.history()?.into_iter().rev().find(|entry| is(entry.id, &entry.loss));
     let known = running.is_some() || ended.is_some();
-    // The id of a program's attempt that has lost may be that of a view that waits for the next one.
     let loss = running.and_then(|tx| tx.meta.loss).or_else(|| ended.and_then(|entry| entry.loss));
     match loss {
         None if !known => return Err(unknown(id)),
