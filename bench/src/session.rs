@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail, ensure};
 use rustix::fs::{Access, access};
 use txos::{
-    TX_NO_USER_ROLLBACK, TX_NONDURABLE, sys_xabort, sys_xbegin, sys_xend, tx_set_max_retries,
+    TX_NO_USER_ROLLBACK, TX_NONDURABLE,
+    phases::{self, Phase},
+    sys_xabort, sys_xbegin, sys_xend, tx_set_max_retries,
 };
 
 use crate::measure::median;
@@ -23,13 +25,18 @@ const PAGE: usize = 4096;
 const PAUSE: Duration = Duration::from_millis(5);
 const PLAIN: i32 = TX_NO_USER_ROLLBACK | TX_NONDURABLE;
 
+/// A transaction, its beginning, its end, and the [phases](txos::phases) of both.
+pub type Whole = [f64; 3 + PHASES];
+/// How many phases there are.
+pub const PHASES: usize = Phase::ALL.len();
+
 /// The medians, in seconds.
 #[derive(Debug, Default)]
 pub struct Figures {
-    /// An empty transaction, without rollback; its beginning; its end.
-    pub plain: [f64; 3],
+    /// An empty transaction, without rollback.
+    pub plain: Whole,
     /// With rollback.
-    pub rollback: [f64; 3],
+    pub rollback: Whole,
     /// With rollback, and [`PAGES`] pages written; natively, in a child's copy-on-write memory, and inside.
     pub dirty: [f64; 2],
     /// The same, given up, up to the second return of the beginning.
@@ -49,9 +56,11 @@ impl Figures {
 
     /// From such a line.
     pub fn parse(line: &str) -> Result<Self> {
-        let numbers: [f64; 12] = crate::helper::figures(line)?;
-        let [p0, p1, p2, r0, r1, r2, d0, d1, aborted, c0, c1, c2] = numbers;
-        let (plain, rollback) = ([p0, p1, p2], [r0, r1, r2]);
+        const WHOLE: usize = 3 + PHASES;
+        let numbers: [f64; 2 * WHOLE + 6] = crate::helper::figures(line)?;
+        let from = |first: usize| std::array::from_fn(|at| numbers[first + at]);
+        let [d0, d1, aborted, c0, c1, c2] = std::array::from_fn(|at| numbers[2 * WHOLE + at]);
+        let (plain, rollback) = (from(0), from(WHOLE));
         Ok(Self { plain, rollback, dirty: [d0, d1], aborted, calls: [c0, c1, c2] })
     }
 }
@@ -62,6 +71,7 @@ pub fn measure(dir: &Path, rounds: usize) -> Result<Figures> {
     File::create(&file)?.write_all(&[b'x'; 1024])?;
     let mut pages = vec![1u8; PAGES * PAGE];
     tx_set_max_retries(u32::MAX);
+    phases::measure();
     // Made before any checkpoint, so that it is the same after it.
     LOG.with(|log| rustix::io::pwrite(log, b"0", 0))?;
     // The session starts, and its views are ready.
@@ -108,8 +118,8 @@ fn transaction(flags: i32, work: impl FnOnce() -> Result<()>) -> Result<f64> {
     Ok(whole)
 }
 
-/// A whole transaction, its beginning, and its end.
-fn phases(flags: i32, work: impl FnOnce() -> Result<()>) -> Result<[f64; 3]> {
+fn phases(flags: i32, work: impl FnOnce() -> Result<()>) -> Result<Whole> {
+    phases::take();
     let start = Instant::now();
     let begun = sys_xbegin(flags);
     ensure!(begun >= 0, "sys_xbegin: {begun}");
@@ -121,7 +131,9 @@ fn phases(flags: i32, work: impl FnOnce() -> Result<()>) -> Result<[f64; 3]> {
     // Somebody else on the machine changed what was read: the figure is one of a loser all the same.
     ensure!(ended == 0 || ended == -11, "sys_xend: {ended}");
     let between = |a: Instant, b: Instant| (b - a).as_secs_f64();
-    Ok([between(start, over), between(start, inside), between(ending, over)])
+    let three = [between(start, over), between(start, inside), between(ending, over)];
+    let phases = phases::take().map(|phase| phase.as_secs_f64());
+    Ok(std::array::from_fn(|at| if at < 3 { three[at] } else { phases[at - 3] }))
 }
 
 /// Writes the pages and gives the transaction up; the time from there to the second beginning.

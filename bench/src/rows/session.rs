@@ -1,16 +1,18 @@
 //! Transactions inside programs: those that a program begins itself, and those of the explicit API.
 
 use std::fs::{self, File};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::time::Instant;
 
 use anyhow::Result;
+use txos::phases::Phase;
 use txos_api::{Options, System};
 
 use crate::context::Context;
 use crate::measure::{Pairs, median, run};
 use crate::report::{Figure, Goal, Unit};
-use crate::session::{Figures, PAGES};
+use crate::session::{Figures, PAGES, PHASES, Whole};
 
 /// Transactions of each kind in one round.
 const ROUNDS: usize = 200;
@@ -39,9 +41,17 @@ pub fn own(context: &Context) -> Result<Vec<Figure>> {
         txos: figures(txos),
     };
     let alone = |txos: &dyn Fn(&Figures) -> f64| Pairs { native: Vec::new(), txos: figures(txos) };
-    let phases = |begin: &dyn Fn(&Figures) -> f64, end: &dyn Fn(&Figures) -> f64| {
-        let [begin, end] = [begin, end].map(|of| shown(median(&figures(of))));
-        format!("beginning {begin}, end {end}")
+    let phases = |of: fn(&Figures) -> &Whole| {
+        let part = |at: usize| shown(median(&figures(&|f| of(f)[at])));
+        let parts = |phases: Range<usize>| {
+            let each = phases.filter(|at| median(&figures(&|f| of(f)[3 + at])) > 0.0);
+            each.map(|at| format!("{:?} {}", Phase::ALL[at], part(3 + at)))
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
+        let end = Phase::LookAgain as usize;
+        let (begins, ends) = (parts(0..end), parts(end..PHASES));
+        format!("beginning {} ({begins}), end {} ({ends})", part(1), part(2))
     };
     let plain = at_most(
         "sys_xbegin and sys_xend, empty, without rollback, not durable",
@@ -69,8 +79,8 @@ pub fn own(context: &Context) -> Result<Vec<Figure>> {
     );
     let inside = shown(median(&figures(&|f| f.calls[1])));
     Ok(vec![
-        plain.note(phases(&|f| f.plain[1], &|f| f.plain[2])),
-        rollback.note(phases(&|f| f.rollback[1], &|f| f.rollback[2])),
+        plain.note(phases(|f| &f.plain)),
+        rollback.note(phases(|f| &f.rollback)),
         dirty.note("native: writing them"),
         aborted,
         calls.note(format!("inside they take {inside}, the rest is the commit of the file")),

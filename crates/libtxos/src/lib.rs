@@ -23,6 +23,7 @@
 //!   signal_calls  the calls by which a program takes signals
 //!   mappings      memory that would bypass a view
 //!   task          whether the process has other threads
+//!   phases        where the time goes
 //! ```
 
 mod api;
@@ -42,6 +43,7 @@ mod mappings;
 mod member;
 #[cfg(target_arch = "x86_64")]
 mod own;
+pub mod phases;
 mod place;
 #[cfg(target_arch = "x86_64")]
 mod raw;

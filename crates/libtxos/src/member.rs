@@ -44,6 +44,7 @@ use crate::{
     guard,
     link::{Link, session_of_view},
     mappings,
+    phases::{self, Phase},
     place::{self, Home, Outside, Where, working_directory},
     sys::{self, Held, Mask, Rights, Uncancelled},
     tables::{Reserved, Tables},
@@ -243,6 +244,7 @@ impl Thread {
             self.nested += 1;
             return Ok(0);
         }
+        phases::start();
         if flags & TX_NO_USER_ROLLBACK != 0 {
             self.guard(flags)?;
             return self.enter_until_in(flags, entry);
@@ -263,6 +265,7 @@ impl Thread {
                 return Err(code);
             }
         }
+        phases::was(Phase::Checkpoint);
         let tries = self.enter_until_in(flags, entry).inspect_err(|_| checkpoint::release())?;
         checkpoint::signals::watch();
         Ok(tries)
@@ -383,7 +386,9 @@ impl Thread {
         };
         let link = self.link.as_ref().ok_or_else(|| negative(Errno::NOTCONN))?;
         let request = Request { op, flags: flags.cast_unsigned(), task: 0, group, sequence };
+        phases::was(Phase::Look);
         let asked = link.ask_with(&request, &conduits.given());
+        phases::was(Phase::Ask);
         let (reply, namespace) = asked.map_err(negative)?;
         let namespace = match (reply.code, namespace) {
             (0.., Some(namespace)) => namespace,
@@ -391,6 +396,7 @@ impl Thread {
             (code, _) => return Err(code),
         };
         let entered = outside.enter(namespace.as_fd());
+        phases::was(Phase::Enter);
         let carried = entered.and_then(|()| match carries {
             true => packed.carry(&reply.mounts, lenient),
             false => Ok(Ok(Luggage::default())),
@@ -424,6 +430,7 @@ impl Thread {
         let (id, mounts) = (reply.transaction, reply.mounts);
         let (pid, tables) = (getpid().as_raw_pid(), tables.take());
         self.inside = Some(Inside { id, flags, pid, depth: 0, mounts, outside, luggage, tables });
+        phases::was(Phase::Carry);
         Ok(())
     }
 
@@ -460,6 +467,7 @@ impl Thread {
             inside.depth -= 1;
             return 0;
         }
+        phases::start();
         let _rights = Rights::all();
         if inside.pid != getpid().as_raw_pid() {
             return self.part();
@@ -503,6 +511,7 @@ impl Thread {
         if rolls_back {
             checkpoint::release();
         }
+        phases::was(Phase::Return);
         if lost { negative(Errno::CANCELED) } else { code }
     }
 
@@ -529,6 +538,7 @@ impl Thread {
         let kept = u32::from(departure.keeps_something());
         let asked =
             self.link().map(|link| link.ask(&Request { flags: kept, ..Request::plain(Op::End) }));
+        phases::was(Phase::Commit);
         let code = match asked {
             Ok(Ok((reply, _))) => reply.code,
             Ok(Err(errno)) => negative(errno),
@@ -657,8 +667,10 @@ impl Thread {
         let own = self.link.as_ref().map_or(-1, Link::number);
         let place = working_directory();
         let departure = Departure::look(luggage, own, &mounts);
+        phases::was(Phase::LookAgain);
         VIEWS.lock().unwrap_or_else(PoisonError::into_inner).retain(|id| !mounts.contains(id));
         outside.leave(Where::AsBefore);
+        phases::was(Phase::Leave);
         let departure = departure.map_err(|(errno, mut luggage)| {
             luggage.restore();
             errno

@@ -27,6 +27,8 @@
 //!
 //! - `gettid(2)` is another one inside. The C library keeps the first, so its locks do not notice.
 //! - What is sent to the thread itself waits for the end.
+//! - What the kernel counts or keeps for a thread alone begins anew: its processor time, its keyring, and the
+//!   parent-death signal of what it starts, which comes at the end.
 #![allow(unsafe_code)] // threads whose stacks and thread pointers are one
 
 use std::{
