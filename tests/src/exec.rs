@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
@@ -181,6 +181,16 @@ fn collect(pipe: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
 #[track_caller]
 pub fn run(command: Command) -> Outcome {
     Running::start(command, None).end(LIMIT)
+}
+
+/// Writes a shell script that can be called as a program.
+///
+/// # Panics
+/// If it can't be written.
+pub fn write_script(path: &Path, script: &str) {
+    std::fs::write(path, format!("#!/bin/sh\n{script}\n")).expect("write");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(path, mode).expect("chmod");
 }
 
 /// The `PATH` of everything that tests start: the system's own directories, which everybody may

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use txos_tests::cprogram::compiled;
 use txos_tests::domain::Domain;
-use txos_tests::exec::{LIMIT, Running};
+use txos_tests::exec::{self, LIMIT, Running};
 use txos_tests::gate::Gate;
 use txos_tests::scratch::Scratch;
 use txos_tests::txos::{Txos, binary};
@@ -30,7 +30,12 @@ fn words(scratch: &Scratch, case: &str) -> [OsString; 6] {
 
 /// `tests/c/contention.c`, after its first access to `f`.
 fn program(scratch: &Scratch, gate: &Gate, case: &str) -> Running {
-    let txos = Txos::new(scratch).env("TXOS_PROGRAM", binary());
+    program_with(scratch, gate, case, &binary())
+}
+
+/// The same, with this program as its session.
+fn program_with(scratch: &Scratch, gate: &Gate, case: &str, session: &Path) -> Running {
+    let txos = Txos::new(scratch).env("TXOS_PROGRAM", session);
     let running = Running::start(txos.command(Path::new("sh"), words(scratch, case)), None);
     gate.wait("read");
     running
@@ -130,6 +135,30 @@ fn a_program_is_ended_at_once_by_what_an_outsider_changes() {
     assert!(why.contains("/f: ") && why.contains("caused by "), "{why}");
     let stats = Txos::new(&scratch).call(["stats"]).expect(0).stdout.clone();
     assert!(stats.contains("with others"), "{stats}");
+}
+
+/// No descriptor is to be had when the session first listens to outsiders.
+#[test]
+fn listening_to_outsiders_is_tried_again() {
+    needs_root!();
+    if exec::find("strace").is_none() {
+        skip!("no strace here");
+    }
+    let (scratch, gate) = world();
+    let session = scratch.base().join("txos-without-a-listener");
+    let trace = scratch.base().join("trace");
+    let script = format!(
+        "exec strace -f -qq -o '{}' -e trace=fanotify_init \
+         -e inject=fanotify_init:error=EMFILE:when=1 '{}' \"$@\"",
+        trace.display(),
+        binary().display()
+    );
+    exec::write_script(&session, &script);
+    let program = program_with(&scratch, &gate, "waits-for-child", &session);
+    std::fs::write(scratch.inside().join("f"), "outside\n").expect("write");
+    assert_eq!(program.end(LIMIT).expect(0).stdout, "2\n");
+    let traced = std::fs::read_to_string(trace).expect("the trace");
+    assert!(traced.contains("EMFILE") && traced.lines().count() > 1, "{traced}");
 }
 
 /// It makes no call by which it could learn of it.

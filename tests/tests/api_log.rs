@@ -60,15 +60,13 @@ fn what_a_commit_displaced_stands_in_the_log() {
     let (inside, txos) = (scratch.inside(), binary());
     let trace = scratch.base().join("trace");
     let script = format!(
-        "#!/bin/sh\nexec strace -f -qq -o '{}' -P '{}' -e trace=renameat2 \
-         -e inject=renameat2:delay_enter=20000000 '{}' \"$@\"\n",
+        "exec strace -f -qq -o '{}' -P '{}' -e trace=renameat2 \
+         -e inject=renameat2:delay_enter=20000000 '{}' \"$@\"",
         trace.display(),
         inside.display(),
         txos.display()
     );
-    std::fs::write(&wrapper, script).expect("write");
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(&wrapper, mode).expect("chmod");
+    exec::write_script(&wrapper, &script);
     let command = Txos::new(&scratch).env("TXOS_PROGRAM", wrapper);
     // Not durable: it stands there because there is something to say.
     let running = Running::start(command.command(&program, ["not-durable"]), None);

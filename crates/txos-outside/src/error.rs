@@ -25,5 +25,24 @@ pub enum OutsideError {
     Thread(std::io::Error),
 }
 
+impl OutsideError {
+    /// Whether what failed may be granted later: the machine was short of something.
+    pub fn may_pass(&self) -> bool {
+        match self {
+            OutsideError::NotGranted { errno, .. } => matches!(
+                *errno,
+                Errno::MFILE
+                    | Errno::NFILE
+                    | Errno::NOMEM
+                    | Errno::NOBUFS
+                    | Errno::NOSPC
+                    | Errno::AGAIN
+            ),
+            OutsideError::NoFileSystem => false,
+            OutsideError::Host(_) | OutsideError::Thread(_) => true,
+        }
+    }
+}
+
 /// The result of a call of this crate.
 pub type Result<T, E = OutsideError> = std::result::Result<T, E>;

@@ -9,6 +9,7 @@
 //! - Nobody listens before a transaction has lasted [`AFTER`], and nobody does once none that lasts so
 //!   long is left: until then nothing of it is in any process's path, and short transactions cost
 //!   nothing but a look at a flag.
+//! - Where listening fails because the machine is short of something, it is tried again after [`PAUSE`].
 //! - One listener serves all transactions of the session, and takes no lock that a transaction holds
 //!   while it waits for anything.
 
@@ -18,7 +19,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use txos_outside::{Change, Outside};
@@ -31,6 +32,8 @@ use crate::control::{Control, Controls};
 const AFTER: Duration = Duration::from_millis(150);
 /// What changes while listening begins is heard of, or seen by looking back so much later.
 const LATE: Duration = Duration::from_millis(10);
+/// How long listening is not tried again when it has failed.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Wakes the thread that listens.
 #[derive(Default)]
@@ -70,18 +73,24 @@ impl Outsiders {
     /// What the listening thread runs, until it is closed.
     pub(crate) fn listen(&self, controls: &Controls) {
         let mut outside: Option<Outside> = None;
+        let mut failed: Option<Instant> = None;
         loop {
             let running = controls.running();
             let lasting: Vec<Arc<Control>> =
                 running.iter().filter(|control| control.lasts(AFTER)).cloned().collect();
             match (&outside, lasting.is_empty()) {
-                (None, false) => match Outside::watch() {
-                    Ok(watching) => outside = Some(watching),
-                    Err(error) => {
-                        tracing::debug!(%error, "no early doom");
-                        return;
+                (None, false) if failed.is_none_or(|at| at.elapsed() >= PAUSE) => {
+                    match Outside::watch() {
+                        Ok(watching) => outside = Some(watching),
+                        Err(error) => {
+                            tracing::debug!(%error, "no early doom");
+                            if !error.may_pass() {
+                                return;
+                            }
+                            failed = Some(Instant::now());
+                        }
                     }
-                },
+                }
                 (Some(_), true) => outside = None,
                 _ => {}
             }
