@@ -1,5 +1,8 @@
 //! What the user decides about effects: policies, limits, what is let through; and wrong words for it.
 
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+
 use txos_tests::exec;
 use txos_tests::report::Report;
 use txos_tests::txos::for_both;
@@ -34,6 +37,64 @@ fn each_policy_does_what_it_says() {
         out.says(&["warning: swapoff(/none) by perl was let through", "at once"]);
         assert!(there("f") && there("g") && told("allowed").contains("swapoff"));
         assert_eq!(told("refused"), "[]");
+    });
+}
+
+#[test]
+fn what_the_policy_lets_through_of_the_network_gets_there() {
+    for_both(|scratch, txos| {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let datagrams = UdpSocket::bind("127.0.0.1:0").unwrap();
+        datagrams.set_nonblocking(true).unwrap();
+        let port = |address: std::io::Result<SocketAddr>| address.unwrap().port();
+        let (port, other) = (port(server.local_addr()), port(datagrams.local_addr()));
+        let client = format!(
+            "perl -MSocket -e 'socket(my $s, PF_INET, SOCK_STREAM, 0) or die; \
+             connect($s, pack_sockaddr_in({port}, INADDR_LOOPBACK)) or exit($! + 0); \
+             syswrite $s, \"asked\"; sysread $s, my $x, 9; print $x'"
+        );
+        let serve = std::thread::spawn(move || {
+            let (mut socket, _) = server.accept().unwrap();
+            let mut space = [0; 5];
+            socket.read_exact(&mut space).unwrap();
+            socket.write_all(b"answered").unwrap();
+            space
+        });
+        let json = scratch.base().join("report.json");
+        let options = ["--on-unsupported", "allow", "--json", json.to_str().unwrap()];
+        let out = txos.sh(&options, &format!("{client}; exit 3"));
+        assert_eq!(out.expect(3).stdout, "answered", "{out}");
+        assert_eq!(&serve.join().unwrap(), b"asked");
+        out.says(&["warning: connect(127.0.0.1:", "by perl was let through", "at once"]);
+        let allowed = Report::read(&json).0["effects"]["allowed"].to_string();
+        assert!(allowed.contains(&format!("127.0.0.1:{port}")), "{allowed}");
+        // Only what is connected can be carried; the rest fails and is never called let through.
+        let script = format!(
+            "perl -MSocket -e 'socket(my $s, PF_INET, SOCK_DGRAM, 0) or die; \
+             print defined(send($s, q(x), 0, pack_sockaddr_in({other}, INADDR_LOOPBACK))) ? q(sent) : $! + 0'"
+        );
+        let out = txos.sh(&options, &script);
+        assert_eq!(out.expect(0).stdout, "134", "{out}");
+        out.says(&["refused sendto(127.0.0.1:", "--allow net"]);
+        assert!(datagrams.recv(&mut [0; 4]).is_err(), "a datagram came out");
+    });
+}
+
+#[test]
+fn what_the_policy_lets_through_has_the_privilege_for_it() {
+    // settimeofday(2) of no time and of the zone that is there, which changes nothing.
+    let script = "perl -e 'my $n = qx(uname -m) =~ /x86_64/ ? 164 : 170; \
+                  print syscall($n, 0, 0) == 0 ? q(done) : $! + 0'";
+    for_both(|_, txos| {
+        let native = exec::run(txos.command("sh".as_ref(), ["-c", script]));
+        let out = txos.sh(&["--on-unsupported", "allow"], script);
+        assert_eq!(out.expect(0).stdout, native.expect(0).stdout, "{out}");
+        out.says(&["warning: settimeofday("]);
+        // By no other policy: what backs up the filter is there.
+        let out = txos.sh(&[], "grep CapBnd /proc/self/status");
+        let bound = out.expect(0).stdout.split_ascii_whitespace().last().unwrap_or_default();
+        let bound = u64::from_str_radix(bound, 16).unwrap();
+        assert_eq!(bound & (1 << 25), 0, "CAP_SYS_TIME: {out}");
     });
 }
 
@@ -77,6 +138,9 @@ fn wrong_words_are_refused_before_anything_runs() {
             (vec!["--exempt-log", "/dev/null"], vec!["--exempt-log", "regular file"]),
             (vec!["--exempt-log", "/nonexistent/log"], vec!["/nonexistent/log"]),
             (vec!["--net", "record", "--allow", "net"], vec!["--net record", "--allow net:HOST"]),
+            (vec!["--allow", "net:"], vec!["--allow net:", "no host"]),
+            (vec!["--allow", "net::80"], vec!["--allow net::80", "no host"]),
+            (vec!["--allow", "net:127.0.0.1:0"], vec!["--allow net:127.0.0.1:0", "port"]),
             (vec!["--net", "replay"], vec!["--net", "record"]),
             (vec!["--allow", "net:"], vec!["--allow net:"]),
             (vec!["--allow", "net:127.0.0.1:99999"], vec!["the port"]),

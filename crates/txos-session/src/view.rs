@@ -178,6 +178,7 @@ impl Host {
             logs: Vec::new(),
             groups: Vec::new(),
             gateway: false,
+            acts_on_machine: false,
             private_network: false,
             // The program opens devices as it does outside.
             devices_guarded: true,

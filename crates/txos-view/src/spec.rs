@@ -90,6 +90,9 @@ pub struct ViewSpec {
     pub private_network: bool,
     /// Whether sockets are made in that network through which the manager lets members out.
     pub gateway: bool,
+    /// Whether processes of root keep the capabilities of calls that act on the machine, because the system
+    /// call filter lets such calls through (`--on-unsupported allow`).
+    pub acts_on_machine: bool,
     /// Whether device nodes outside `/dev` may be used, because a device controller keeps the
     /// dangerous ones closed (see [`crate::DeviceGuard`]).
     pub devices_guarded: bool,

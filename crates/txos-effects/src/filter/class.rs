@@ -65,6 +65,10 @@ impl Class {
                 "it acts on the transaction's view alone; what is written to a file system that is \
                  mounted inside is no part of the commit, and that of a memory file system is lost"
             }
+            (Class::Network, "socket" | "socketpair") => {
+                "most families act in the transaction's own network, which is gone with it, and the others \
+                 outside at once"
+            }
             (Class::Namespace, _) | (Class::Machine, "sethostname" | "setdomainname") => {
                 "it acts on the transaction's view alone, and is gone with it"
             }
@@ -72,10 +76,11 @@ impl Class {
         }
     }
 
-    /// Whether there is a flag that lets it through: inside, a process outside has no number that a
-    /// descriptor could be made of.
-    pub fn has_flag(self) -> bool {
-        self != Class::Process
+    /// Whether `--on-unsupported allow` lets the call through: inside, a process outside has no number that
+    /// a descriptor could be made of; and of the network only connections can be carried, since the
+    /// transaction has one of its own.
+    pub fn can_be_allowed(self, call: &str) -> bool {
+        self != Class::Process && !(self == Class::Network && call.starts_with("send"))
     }
 
     /// The flag that would let it through; empty where none does.

@@ -358,6 +358,10 @@ impl Shared {
                         if allowed && call == "connect" {
                             return self.reach(request, address);
                         }
+                        if call == "connect" && self.policy.on_unsupported == OnUnsupported::Allow {
+                            self.warn(Class::Network, call, detail, target);
+                            return self.reach(request, address);
+                        }
                         return self.refuse(request, Class::Network, call, detail, target);
                     }
                 }
@@ -376,38 +380,51 @@ impl Shared {
         detail: String,
         target: &Target<'_>,
     ) {
-        let policy = match (self.policy.on_unsupported, class.has_flag()) {
+        let policy = match (self.policy.on_unsupported, class.can_be_allowed(call)) {
             (OnUnsupported::Allow, false) => OnUnsupported::Error,
             (policy, _) => policy,
         };
-        let kind = if policy == OnUnsupported::Allow { Kind::Allowed } else { Kind::Refused };
-        let make = |detail| Refusal {
-            call: call.to_owned(),
-            detail,
-            class,
-            flag: class.flag().to_owned(),
-            count: 1,
-            first: target.comm(),
-        };
-        let refusal = (policy == OnUnsupported::Abort).then(|| make(detail.clone()));
-        let first = lock(&self.collected).call(kind, call, detail, make);
+        if policy == OnUnsupported::Allow {
+            self.warn(class, call, detail, target);
+            return request.answer(Answer::Proceed);
+        }
+        let make = |detail| refusal(class, call, detail, target);
+        let refused = (policy == OnUnsupported::Abort).then(|| make(detail.clone()));
+        let first = lock(&self.collected).call(Kind::Refused, call, detail, make);
         if let Some(first) = first {
             self.hand_over();
             (self.hooks.notice)(&match policy {
-                OnUnsupported::Error => Notice::Refused(first),
                 OnUnsupported::Abort => Notice::Aborting(first),
-                OnUnsupported::Allow => Notice::Allowed(first),
+                _ => Notice::Refused(first),
             });
         }
-        match policy {
-            OnUnsupported::Error => request.answer(Answer::Errno(ENOTXSUPPORT)),
-            OnUnsupported::Abort => {
-                self.hand_over();
-                refusal.iter().for_each(|refusal| (self.hooks.abort)(refusal));
-                request.answer(Answer::Errno(ENOTXSUPPORT));
-            }
-            OnUnsupported::Allow => request.answer(Answer::Proceed),
+        if let Some(refused) = refused {
+            self.hand_over();
+            (self.hooks.abort)(&refused);
         }
+        request.answer(Answer::Errno(ENOTXSUPPORT));
+    }
+
+    /// Notes that a call is let through, and tells it once.
+    fn warn(self: &Arc<Self>, class: Class, call: &str, detail: String, target: &Target<'_>) {
+        let make = |detail| refusal(class, call, detail, target);
+        let first = lock(&self.collected).call(Kind::Allowed, call, detail, make);
+        if let Some(first) = first {
+            self.hand_over();
+            (self.hooks.notice)(&Notice::Allowed(first));
+        }
+    }
+}
+
+/// A call of this class as the report has it.
+fn refusal(class: Class, call: &str, detail: String, target: &Target<'_>) -> Refusal {
+    Refusal {
+        call: call.to_owned(),
+        detail,
+        class,
+        flag: class.flag().to_owned(),
+        count: 1,
+        first: target.comm(),
     }
 }
 

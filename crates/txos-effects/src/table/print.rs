@@ -37,8 +37,9 @@ pub fn markdown() -> String {
     }
     out.push_str(
         "\nWhat happens to a refused call is the user's choice: `--on-unsupported error` (it fails \
-         with ENOTXSUPPORT, 134), `abort`, or `allow` (it is made outside the transaction, and the \
-         report warns).\n\n| call | fate | x86-64 | arm64 | what happens inside, at commit, at abort |\n\
+         with ENOTXSUPPORT, 134), `abort`, or `allow` (it is made outside the transaction, with the \
+         privilege that the caller has there, and the report warns; connections are carried as \
+         `--allow net:HOST` carries them).\n\n| call | fate | x86-64 | arm64 | what happens inside, at commit, at abort |\n\
          |---|---|---|---|---|\n",
     );
     for row in &rows {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use txos_capture::{CaptureSpec, IdMap, ORIGIN_MARK};
-use txos_effects::Policy;
+use txos_effects::{OnUnsupported, Policy};
 use txos_host::Tree;
 use txos_view::{Credentials, Layer, ViewSpec, plan_layers};
 
@@ -42,6 +42,7 @@ impl Transaction {
             // An ordinary user controls no services.
             Credentials::User { .. } => Default::default(),
         };
+        let allows = self.options.on_unsupported == OnUnsupported::Allow;
         Ok(ViewSpec {
             credentials: self.credentials,
             scaffold,
@@ -50,7 +51,10 @@ impl Transaction {
             live: self.options.live.clone(),
             logs: self.options.exempt_logs.clone(),
             private_network: !self.options.allow_net || self.options.record,
-            gateway: self.options.record || !self.options.allow_hosts.is_empty(),
+            gateway: self.options.record
+                || !self.options.allow_hosts.is_empty()
+                || (allows && !self.options.allow_net),
+            acts_on_machine: allows,
             devices_guarded: self.credentials == Credentials::Privileged,
             groups: Vec::new(),
             program: std::env::current_exe().context("cannot find the txos program")?,

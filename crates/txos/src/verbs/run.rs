@@ -2,6 +2,7 @@ use std::{
     ffi::OsString,
     fs::OpenOptions,
     net::{IpAddr, ToSocketAddrs},
+    num::NonZero,
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     time::Duration,
@@ -279,11 +280,14 @@ fn towards(text: &str) -> Result<Towards, String> {
 fn hosts(text: &str) -> Result<Vec<Host>> {
     let (host, port) = match text.rsplit_once(':') {
         Some((host, port)) if text.parse::<IpAddr>().is_err() => {
-            let port = port.parse().with_context(|| format!("--allow net:{text}: the port"))?;
+            let port: NonZero<u16> =
+                port.parse().with_context(|| format!("--allow net:{text}: the port"))?;
+            let port = port.get();
             (host.trim_matches(['[', ']']), Some(port))
         }
         _ => (text, None),
     };
+    ensure!(!host.is_empty(), "--allow net:{text}: no host; give net:HOST or net:HOST:PORT");
     let found = (host, port.unwrap_or(0)).to_socket_addrs();
     let found = found.with_context(|| format!("--allow net:{text}: no address of {host}"))?;
     Ok(found.map(|address| Host { ip: address.ip(), port }).collect())
