@@ -567,6 +567,32 @@ fn an_exempt_log_is_written_at_once_and_survives_an_abort() {
 }
 
 #[test]
+fn an_exempt_log_that_is_rotated_meanwhile_is_there_again_for_the_retry() {
+    for_both(|scratch, txos| {
+        let log = scratch.inside().join("audit.log");
+        let old = scratch.inside().join("audit.log.1");
+        let gate = Gate::new(scratch.live());
+        let live = scratch.live().display().to_string();
+        let path = log.display().to_string();
+        let options = ["--exempt-log", &path, "--live", &live];
+        let script = format!(
+            "{}echo entry >>audit.log; echo x >f; reach written; await rotated",
+            gate.functions()
+        );
+        let running = txos.start_sh(&options, &script);
+        gate.wait("written");
+        std::fs::rename(&log, &old).unwrap();
+        gate.open("rotated");
+        let out = running.end(exec::LIMIT);
+        out.expect(0).says(&["running again"]);
+        // Each attempt wrote at once, the first where its log went.
+        assert_eq!(std::fs::read_to_string(&old).unwrap(), "entry\n", "{out}");
+        assert_eq!(std::fs::read_to_string(&log).unwrap(), "entry\n", "{out}");
+        assert!(scratch.inside().join("f").exists());
+    });
+}
+
+#[test]
 fn each_limit_aborts_and_names_its_option() {
     for_both(|scratch, txos| {
         for (option, value, script) in [

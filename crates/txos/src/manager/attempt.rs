@@ -204,6 +204,10 @@ impl Attempt<'_> {
         let ([stdin, stdout, stderr], plan) = fds.into_stdio();
         self.view.pass_fds = plan.numbers().collect();
         self.view.terminal = plan.on_terminal;
+        // One that was rotated meanwhile is there again for this attempt.
+        for log in &self.view.logs {
+            super::exempt_log(log).with_context(|| format!("--exempt-log {}", log.display()))?;
+        }
         let enter = Enter { view: self.view.clone(), policy: self.policy.clone(), streams: plan };
         let spec = spec_file(&enter)?;
         let (ours, theirs) = Channel::pair()?;

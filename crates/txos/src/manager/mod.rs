@@ -37,7 +37,7 @@ pub use beside::{BesideOptions, Towards};
 pub use decide::{tell_services, unfinished, validate_workset};
 pub use deferred::Deferred;
 pub use limits::Limits;
-pub use options::{Finish, Linger, Options};
+pub use options::{Finish, Linger, Options, exempt_log};
 pub use report::{Report, ReportFile, Reported, painted, print_conflicts, summary};
 pub use signals::Interrupts;
 

@@ -1,5 +1,12 @@
-use std::{ffi::OsString, path::PathBuf, time::Duration};
+use std::{
+    ffi::OsString,
+    fs::OpenOptions,
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
+use anyhow::{Result, bail, ensure};
 use clap::ValueEnum;
 use txos_effects::{Host, OnUnsupported, streams::OutputMode};
 
@@ -90,4 +97,22 @@ impl Options {
         });
         words.collect::<Vec<_>>().join(" ")
     }
+}
+
+/// A log outside of the transaction, made if it is absent; its path without links.
+///
+/// # Errors
+/// If it is no regular file that the user may append to.
+pub fn exempt_log(log: &Path) -> Result<PathBuf> {
+    // The opening of a pipe that nobody reads would wait.
+    let mut options = OpenOptions::new();
+    options.append(true).create(true).custom_flags(libc::O_NONBLOCK);
+    let regular = "it must be a regular file";
+    let file = match options.open(log) {
+        Err(error) if error.raw_os_error() == Some(libc::ENXIO) => bail!(regular),
+        opened => opened?,
+    };
+    ensure!(file.metadata()?.is_file(), regular);
+    // Without links, because it is let through at its place and not at its names.
+    Ok(log.canonicalize()?)
 }

@@ -1,14 +1,12 @@
 use std::{
     ffi::OsString,
-    fs::OpenOptions,
     net::{IpAddr, ToSocketAddrs},
     num::NonZero,
-    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 use txos_domain::DomainError;
 use txos_effects::{Host, OnUnsupported};
@@ -217,10 +215,9 @@ pub fn run(args: Args) -> Result<Exit> {
          themselves: give --net record alone, for all hosts, or with --allow net:HOST"
     );
     live.extend(paths(allow_paths, "--allow")?);
-    let logs = args
-        .exempt_log
-        .iter()
-        .map(|log| exempt_log(log).with_context(|| format!("--exempt-log {}", log.display())));
+    let logs = args.exempt_log.iter().map(|log| {
+        manager::exempt_log(log).with_context(|| format!("--exempt-log {}", log.display()))
+    });
     let exempt_logs = logs.collect::<Result<_>>()?;
     let relax = args.relax.into_iter().map(absolute).collect::<std::io::Result<_>>();
     manager::run(Options {
@@ -291,19 +288,4 @@ fn hosts(text: &str) -> Result<Vec<Host>> {
     let found = (host, port.unwrap_or(0)).to_socket_addrs();
     let found = found.with_context(|| format!("--allow net:{text}: no address of {host}"))?;
     Ok(found.map(|address| Host { ip: address.ip(), port }).collect())
-}
-
-/// A log outside of the transaction, made if it is absent.
-fn exempt_log(log: &Path) -> Result<PathBuf> {
-    // The opening of a pipe that nobody reads would wait.
-    let mut options = OpenOptions::new();
-    options.append(true).create(true).custom_flags(libc::O_NONBLOCK);
-    let regular = "it must be a regular file";
-    let file = match options.open(log) {
-        Err(error) if error.raw_os_error() == Some(libc::ENXIO) => bail!(regular),
-        opened => opened?,
-    };
-    ensure!(file.metadata()?.is_file(), regular);
-    // Without links, because it is let through at its place and not at its names.
-    Ok(log.canonicalize()?)
 }
