@@ -7,7 +7,7 @@ use std::{
 };
 
 use rustix::io::Errno;
-use txos_core::{Conflict, Facet, Seen, Stamp};
+use txos_core::{Conflict, Detail, Facet, Seen, Stamp};
 use txos_store::{Exclusive, SmallCommitted, SmallOptions, StoreError};
 
 use crate::{
@@ -126,7 +126,7 @@ impl Transaction {
                 let path = log.path(index).map_or(path, Path::to_owned);
                 if errno == Errno::LOOP {
                     // The path is free of links: somebody had put one there for a moment.
-                    let (facet, detail) = (Facet::Binding, String::new());
+                    let (facet, detail) = (Facet::Binding, Detail::None);
                     let conflict = Conflict { path, facet, seen: Seen::Replaced, detail };
                     return Err(Error::Conflict(vec![conflict]));
                 }
@@ -178,7 +178,7 @@ impl Transaction {
     /// Someone else has changed the object of `ix` since it was first seen.
     pub(crate) fn doom(&mut self, ix: Ix) {
         let path = self.shadow.original(ix).unwrap_or_default();
-        let detail = String::new();
+        let detail = Detail::None;
         self.doomed.get_or_insert(Conflict {
             path,
             facet: Facet::Binding,

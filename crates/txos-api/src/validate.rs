@@ -166,7 +166,7 @@ impl Directory<'_> {
     }
 
     fn tell(&mut self, path: PathBuf, facet: Facet, seen: Happened, detail: &str) {
-        self.found.push(Conflict { path, facet, seen, detail: detail.to_owned() });
+        self.found.push(Conflict { path, facet, seen, detail: detail.into() });
     }
 }
 

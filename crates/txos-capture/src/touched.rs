@@ -9,7 +9,7 @@ use std::{
 };
 
 use txos_core::{
-    Attrs, Conflict, NodeId, Touched, Workset,
+    Attrs, Conflict, Detail, NodeId, Touched, Workset,
     workset::{Binding, Bound, Facets, Finding, Judgement},
 };
 use txos_host::{attrs_at, attrs_of, open_dir_below};
@@ -191,7 +191,7 @@ impl Look {
             Judgement::Holds => None,
             Judgement::Broken(Finding { facet, seen }) => {
                 let path = Path::new(&self.path).join(OsStr::from_bytes(&self.name));
-                Some(Conflict { path, facet, seen, detail: String::new() })
+                Some(Conflict { path, facet, seen, detail: Detail::None })
             }
         }
     }

@@ -27,7 +27,7 @@ use rustix::{
     io::{Errno, pread},
 };
 use txos_core::{
-    Attrs, Conflict, Facet, FileKind, NodeId, Seen, Touched, Workset, blind_to,
+    Attrs, Conflict, Detail, Facet, FileKind, NodeId, Seen, Touched, Workset, blind_to,
     workset::{Binding, Bound, Facets, Finding, Judgement},
 };
 use txos_host::{
@@ -224,7 +224,11 @@ impl<'w> Check<'w> {
             Err(errno) => return self.gone(path, errno),
         };
         if self.workset.attrs(dir).is_none_or(|then| then.id != now.id) {
-            return self.found(path, Finding { facet: Facet::Binding, seen: Seen::Replaced }, "");
+            return self.found(
+                path,
+                Finding { facet: Facet::Binding, seen: Seen::Replaced },
+                Detail::None,
+            );
         }
         if facets.contains(Facets::LISTING) {
             self.listing(dir, &path, &fd, &now);
@@ -265,7 +269,7 @@ impl<'w> Check<'w> {
                 Bound::Object(node) => self.workset.facets(node).contains(Facets::SPECULATIVE),
                 Bound::Absent => false,
             };
-            return self.found(path, finding, if ahead { AHEAD } else { "" });
+            return self.found(path, finding, if ahead { Detail::ReadAhead } else { Detail::None });
         }
         let (Bound::Object(node), Some(now)) = (binding.to, now) else { return };
         let facets = self.workset.facets(node);
@@ -305,7 +309,7 @@ impl<'w> Check<'w> {
                 let then = self.workset.listing(dir).map(|version| version.hash);
                 if then != Some(listing.hash()) {
                     let finding = Finding { facet: Facet::Listing, seen: Seen::Changed };
-                    self.found(path.to_owned(), finding, "");
+                    self.found(path.to_owned(), finding, Detail::None);
                 }
             }
             Err(errno) => self.unreadable(path.to_owned(), Facet::Listing, errno),
@@ -352,7 +356,7 @@ impl<'w> Check<'w> {
 
     fn judged(&self, node: NodeId, judgement: Judgement) {
         if let Judgement::Broken(finding) = judgement {
-            self.found(self.workset.path(node), finding, "");
+            self.found(self.workset.path(node), finding, Detail::None);
         }
     }
 
@@ -362,20 +366,20 @@ impl<'w> Check<'w> {
             Errno::NOTDIR | Errno::LOOP => Seen::Replaced,
             _ => return self.unreadable(path, Facet::Binding, errno),
         };
-        self.found(path, Finding { facet: Facet::Binding, seen }, "");
+        self.found(path, Finding { facet: Facet::Binding, seen }, Detail::None);
     }
 
     fn unreadable(&self, path: PathBuf, facet: Facet, errno: Errno) {
-        self.found(path, Finding { facet, seen: Seen::Unreadable }, &errno.to_string());
+        self.found(path, Finding { facet, seen: Seen::Unreadable }, errno.to_string().into());
     }
 
-    fn found(&self, path: PathBuf, finding: Finding, detail: &str) {
+    fn found(&self, path: PathBuf, finding: Finding, detail: Detail) {
         let Finding { facet, seen } = finding;
         if blind_to(facet) {
             return;
         }
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
-        found.push(Conflict { path, facet, seen, detail: detail.to_owned() });
+        found.push(Conflict { path, facet, seen, detail });
         if self.options.limit != 0 && found.len() >= self.options.limit {
             self.enough.store(true, Ordering::Relaxed);
         }
@@ -387,11 +391,8 @@ impl<'w> Check<'w> {
 ///
 /// [`CaptureSpec::prefetch`]: crate::CaptureSpec::prefetch
 pub fn read_ahead_only(conflict: &Conflict) -> bool {
-    conflict.detail == AHEAD
+    conflict.detail == Detail::ReadAhead
 }
-
-/// Said of an object that nobody but the capture itself has read.
-const AHEAD: &str = "only read ahead; a retry without that does not depend on it";
 
 /// Whether unchanged times prove unchanged attributes of an object in the file system of a directory.
 /// A time without nanoseconds may be one of whole seconds.

@@ -62,14 +62,19 @@ impl Lost {
             let detail =
                 format!("{} waits for it, and holds a lock that was waited for", self.winner);
             let (path, facet) = (path.as_str().into(), Facet::Content);
-            return Conflict { path, facet, seen: Seen::Locked, detail };
+            return Conflict { path, facet, seen: Seen::Locked, detail: detail.into() };
         }
         let (path, facet) = match &self.met {
             Some(met) => (met.path.as_str().into(), met.facet),
             // It was read after the winner was ready, and before the policy changed.
             None => ("/".into(), Facet::Content),
         };
-        Conflict { path, facet, seen: Seen::Changed, detail: format!("{} writes it", self.winner) }
+        Conflict {
+            path,
+            facet,
+            seen: Seen::Changed,
+            detail: format!("{} writes it", self.winner).into(),
+        }
     }
 }
 

@@ -31,8 +31,60 @@ pub struct Conflict {
     pub facet: Facet,
     /// What happened to it.
     pub seen: Seen,
-    /// More, where there is more to say; may be empty.
-    pub detail: String,
+    /// More, where there is more to say.
+    pub detail: Detail,
+}
+
+/// What more there is to say of a conflict. Written as a text, which is empty for none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
+pub enum Detail {
+    /// Nothing.
+    #[default]
+    None,
+    /// Nobody but the capture itself is known to have read the object: a retry in which it reads nothing
+    /// ahead may well not meet it.
+    ReadAhead,
+    /// This.
+    Said(String),
+}
+
+const READ_AHEAD: &str = "only read ahead; a retry without that does not depend on it";
+
+impl Detail {
+    /// The words for it.
+    pub fn text(&self) -> &str {
+        match self {
+            Detail::None => "",
+            Detail::ReadAhead => READ_AHEAD,
+            Detail::Said(text) => text,
+        }
+    }
+}
+
+impl From<String> for Detail {
+    fn from(text: String) -> Detail {
+        match text.as_str() {
+            "" => Detail::None,
+            READ_AHEAD => Detail::ReadAhead,
+            _ => Detail::Said(text),
+        }
+    }
+}
+
+impl From<&str> for Detail {
+    fn from(text: &str) -> Detail {
+        text.to_owned().into()
+    }
+}
+
+impl From<Detail> for String {
+    fn from(detail: Detail) -> String {
+        match detail {
+            Detail::Said(text) => text,
+            other => other.text().to_owned(),
+        }
+    }
 }
 
 impl fmt::Display for Conflict {
@@ -46,9 +98,22 @@ impl fmt::Display for Conflict {
             Seen::Unreadable => "cannot be examined any more",
         };
         write!(f, "{}: {} {what}", self.path.display(), self.facet)?;
-        if !self.detail.is_empty() {
-            write!(f, " ({})", self.detail)?;
+        match self.detail.text() {
+            "" => Ok(()),
+            text => write!(f, " ({text})"),
         }
-        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn details_are_written_as_texts_and_read_again() {
+        let said = Detail::Said("by process 3".to_owned());
+        for detail in [Detail::None, Detail::ReadAhead, said] {
+            assert_eq!(Detail::from(String::from(detail.clone())), detail);
+        }
     }
 }

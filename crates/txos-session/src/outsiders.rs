@@ -153,6 +153,6 @@ fn look(control: &Control, change: &Change<'_>) {
         Some(name) => format!("process {} ({name})", who.pid),
         None => format!("process {}, which has ended", who.pid),
     };
-    conflict.detail = format!("by {by}");
+    conflict.detail = format!("by {by}").into();
     control.lose(Loss::new(0, by, &[conflict]));
 }

@@ -140,5 +140,5 @@ fn conflict(expected: &Expectation, path: &Path, facet: Facet, seen: Seen) -> Co
 }
 
 fn about_to_be_written(path: PathBuf, facet: Facet, seen: Seen) -> Conflict {
-    Conflict { path, facet, seen, detail: "the transaction writes it".to_owned() }
+    Conflict { path, facet, seen, detail: "the transaction writes it".into() }
 }

@@ -51,14 +51,14 @@ impl Mirror {
     /// Dooms the transaction by what happened to an object. No lock may be held.
     pub(crate) fn doom_node(&self, node: NodeId, facet: Facet, seen: Seen) {
         let path = self.known().workset.path(node);
-        let detail = "met while running".to_owned();
+        let detail = "met while running".into();
         self.doom.strike(Conflict { path, facet, seen, detail });
     }
 
     /// Dooms the transaction by what happened to a name. No lock may be held.
     pub(crate) fn doom_name(&self, dir: NodeId, name: &[u8], finding: Finding) {
         let path = self.known().workset.path_in(dir, name);
-        let detail = "met while running".to_owned();
+        let detail = "met while running".into();
         self.doom.strike(Conflict { path, facet: finding.facet, seen: finding.seen, detail });
     }
 }

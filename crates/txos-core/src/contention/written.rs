@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    Attrs, Conflict, Facet, FileKind, ObjectId, Seen, Stamp, Workset, blind_to,
+    Attrs, Conflict, Detail, Facet, FileKind, ObjectId, Seen, Stamp, Workset, blind_to,
     workset::{Bound, Facets},
 };
 
@@ -38,7 +38,7 @@ pub struct Meeting {
 
 impl Meeting {
     /// The same, as the conflict of one that loses because of it.
-    pub fn conflict(self, detail: String) -> Conflict {
+    pub fn conflict(self, detail: Detail) -> Conflict {
         Conflict { path: self.path, facet: self.facet, seen: Seen::Changed, detail }
     }
 }

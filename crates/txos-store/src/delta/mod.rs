@@ -150,7 +150,7 @@ fn written_outside(path: &Path) -> StoreError {
         path: path.to_owned(),
         facet: Facet::Content,
         seen: Seen::Changed,
-        detail: "the transaction writes it, too".to_owned(),
+        detail: "the transaction writes it, too".into(),
     }])
 }
 
@@ -160,7 +160,7 @@ pub(crate) fn changed_outside(path: &Path, detail: &str) -> StoreError {
         path: path.to_owned(),
         facet: Facet::Binding,
         seen: Seen::Replaced,
-        detail: detail.to_owned(),
+        detail: detail.into(),
     }])
 }
 

@@ -208,7 +208,7 @@ fn what_fails_natively_fails_and_nothing_is_done() {
         path: f.clone(),
         facet: Facet::Content,
         seen: Seen::Changed,
-        detail: String::new(),
+        detail: txos_core::Detail::None,
     };
     let result = store.commit_small(&[first], &DURABLE, &mut || Err(vec![conflict()]));
     assert!(matches!(result, Err(StoreError::Conflict(_))));

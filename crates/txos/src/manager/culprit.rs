@@ -21,8 +21,10 @@ const ACCESS: u32 = 0o3;
 
 /// Who caused these conflicts, in words.
 pub(super) fn named(conflicts: &[Conflict]) -> String {
-    let mut heard: Vec<&str> =
-        conflicts.iter().filter_map(|conflict| conflict.detail.strip_prefix("by ")).collect();
+    let mut heard: Vec<&str> = conflicts
+        .iter()
+        .filter_map(|conflict| conflict.detail.text().strip_prefix("by "))
+        .collect();
     heard.dedup();
     heard.truncate(FEW);
     if !heard.is_empty() {
@@ -88,7 +90,7 @@ mod tests {
             path: file.path().to_owned(),
             facet: Facet::Content,
             seen: Seen::Changed,
-            detail: detail.to_owned(),
+            detail: detail.into(),
         };
         let heard = [conflict("by process 7 (sed)"), conflict("by process 7 (sed)")];
         assert_eq!(named(&heard), "process 7 (sed)");

@@ -149,7 +149,8 @@ impl Listening {
             conflict.detail = match who.command {
                 Some(name) => format!("by process {} ({name})", who.pid),
                 None => format!("by process {}, which has ended", who.pid),
-            };
+            }
+            .into();
             let _ = told.sender.send(Event::Doomed(told.number, conflict));
         })
     }

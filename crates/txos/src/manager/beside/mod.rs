@@ -161,7 +161,7 @@ impl Beside {
     /// Takes note of a lost attempt.
     pub(super) fn lost(&self, conflicts: &[Conflict]) {
         self.leases.replace(None);
-        if !conflicts.iter().any(|conflict| conflict.detail.contains("transaction ")) {
+        if !conflicts.iter().any(|conflict| conflict.detail.text().contains("transaction ")) {
             self.losses.set(self.losses.get() + 1);
             let files = conflicts
                 .iter()
