@@ -366,6 +366,10 @@ fn local_sockets() {
         all_answer(out.expect(0), &PEER, "ECONNREFUSED");
         assert!(Report::read(&json).mentions("effects", &path), "{out}");
         assert!(outsider.recv(&mut [0; 8]).is_err(), "a datagram came out");
+        // It may be why the command failed.
+        assert!(!out.stderr.contains("--allow"), "{out}");
+        let remedy = format!("--allow {path} lets it through");
+        txos.sh(&[], &format!("{send}; exit 3")).expect(3).says(&["probe connected to", &remedy]);
         let options = ["--allow", &path];
         all_answer(txos.sh(&options, &send).expect(0), &PEER, "done");
         for call in PEER {

@@ -1,4 +1,5 @@
 use std::{
+    path::Path,
     rc::Rc,
     sync::mpsc::{Receiver, Sender},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
@@ -9,7 +10,7 @@ use txos_capture::read_ahead_only;
 use txos_core::{Conflict, Facet, Stamp};
 use txos_effects::{
     streams::{Inherited, Outcome as StreamsOutcome, Outer, Streams, StreamsSpec},
-    supervisor::{Locks, Tapes},
+    supervisor::{Contact, Locks, Tapes},
 };
 use txos_host::Tree;
 use txos_store::{LogEntry, Loss, Outcome, StateDir, StoreError, TxDir};
@@ -396,10 +397,26 @@ impl Transaction {
             say(format!("aborted, nothing was changed: {reason}"));
             // It may be why the command failed.
             self.report.descriptors.iter().for_each(say);
+            self.refused_sockets().for_each(say);
         }
         self.report.outcome = Reported::Aborted;
         self.report.reason = reason;
         exit
+    }
+
+    /// A line for each local socket of a process outside that members tried and were not let through to.
+    fn refused_sockets(&self) -> impl Iterator<Item = String> {
+        let let_through = |address: &str| {
+            self.options.live.iter().any(|live| Path::new(address).starts_with(live))
+        };
+        let tried = self.report.effects.host_sockets();
+        tried.filter(move |socket| !let_through(&socket.address)).map(|socket| {
+            let Contact { address, first, .. } = socket;
+            format!(
+                "{first} connected to {address}, which nobody inside listens at: it belongs to a process \
+                 outside the transaction; --allow {address} lets it through"
+            )
+        })
     }
 
     pub(super) fn abort_for_signal(&mut self, signal: i32) -> Exit {
