@@ -6,8 +6,10 @@ use std::{
 use crate::plan::Plan;
 
 /// Where an object with a given original path may be while a plan is applied: under its original
-/// path; in the stage directory, where renamed objects wait; or under its final path. There is no
-/// fourth place, since objects are taken out deepest first and put in shallowest first.
+/// path; in the stage directory, where renamed objects wait; or under its final path. While nothing is lost there
+/// is no fourth place, since objects are taken out deepest first and put in shallowest first. A power cut may keep
+/// that a directory was renamed, and lose that something had been taken out of it before: then that went along, and
+/// is at its old place below where the directory waits or has come to.
 pub(crate) struct Locator {
     /// Renames by area and original path: waiting place, final path.
     moves: BTreeMap<(u32, PathBuf), (Option<PathBuf>, PathBuf)>,
@@ -32,7 +34,8 @@ impl Locator {
         Locator { moves: moves.map(entry).collect() }
     }
 
-    /// The places, the original first.
+    /// The places, the original first; then those where it is to come to, and then those where it may have gone with
+    /// a directory, the nearest first.
     pub(crate) fn spots(&self, area: u32, original: &Path) -> Vec<Spot> {
         let mut spots = vec![Spot::Host(original.to_owned())];
         if self.moves.is_empty() {
@@ -46,7 +49,6 @@ impl Locator {
             };
             spots.extend(slot.as_deref().map(|slot| Spot::Stage(join(slot))));
             spots.push(Spot::Host(join(to)));
-            break;
         }
         spots
     }

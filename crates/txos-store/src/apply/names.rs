@@ -139,7 +139,30 @@ impl Applier<'_> {
             Some(slot) => Spot::Stage(slot.clone()),
             None => Spot::Host(op.from.clone()),
         };
+        let waiting = self.strayed(op, waiting)?;
         self.bind(op.area, waiting, &op.to, op.id, op.replaces)
+    }
+
+    /// Where a renamed object waits: there, or where it has gone with a directory that it had been taken out of.
+    fn strayed(&self, op: &Move, waiting: Spot) -> Result<Spot> {
+        if matches!(self.pass, Pass::First { .. }) || self.is_at(op, &waiting)? {
+            return Ok(waiting);
+        }
+        for spot in self.locator.spots(op.area, &op.from) {
+            let is_target = matches!(&spot, Spot::Host(path) if *path == op.to);
+            if !is_target && self.is_at(op, &spot)? {
+                return Ok(spot);
+            }
+        }
+        Ok(waiting)
+    }
+
+    fn is_at(&self, op: &Move, spot: &Spot) -> Result<bool> {
+        let at = match spot {
+            Spot::Host(path) => place(self.host(op.area), path),
+            Spot::Stage(path) => place(self.stage(op.area), path),
+        };
+        Ok(at.attrs()?.is_some_and(|attrs| op.id.is(&attrs)))
     }
 
     /// Step 4: further names.

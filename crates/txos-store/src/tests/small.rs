@@ -360,3 +360,37 @@ fn killed_anywhere_a_small_commit_is_whole() {
         assert!(stop > 15 && met.len() == 3, "{stop} calls, {met:?}");
     }
 }
+
+#[test]
+fn what_went_along_with_a_directory_that_it_had_left_is_found() {
+    let mut found = 0;
+    for stop in 0..100 {
+        let pair = Pair::new(|root| {
+            fs::create_dir_all(root.join("d/e")).unwrap();
+            fs::write(root.join("d/e/b"), "inner").unwrap();
+            fs::write(root.join("d/b"), "outer").unwrap();
+        });
+        let [inner, outer, e, n] = ["d/e/b", "d/b", "d/e", "n"].map(|name| pair.host.join(name));
+        let ops = [
+            SmallOp::Rename { from: &inner, to: &outer, replace: true },
+            SmallOp::Rename { from: &e, to: &n, replace: false },
+        ];
+        let store = pair.store();
+        watched(Rc::new(RefCell::new(KillAt(stop))), || {
+            let _ = store.commit_small(&ops, &DURABLE, &mut || Ok(()));
+            drop(store);
+        });
+        if !inner.exists() {
+            break;
+        }
+        // The power cut kept this one, and lost the one before it.
+        fs::rename(&e, &n).unwrap();
+        let report = recover(&pair.open_state()).unwrap();
+        let [finished] = &report.finished[..] else { continue };
+        assert_eq!(finished.kept, [], "call {stop}");
+        assert_eq!(fs::read_to_string(&outer).unwrap(), "inner");
+        assert!(n.is_dir() && !n.join("b").exists() && !e.exists());
+        found += 1;
+    }
+    assert!(found > 0, "it was never killed between its record and its names");
+}
