@@ -390,6 +390,81 @@ static void an_exempt_log_survives(void) {
     CHECK(is("log", "tried\n") && !exists("file"));
 }
 
+// Whoever has a file open that goes inside has what was written to it.
+static void a_file_that_goes_inside(void) {
+    for (int replaced = 0; replaced < 2; replaced++) {
+        char text[8] = {0};
+        put("open", "0123");
+        int fd = open("open", O_RDWR);
+        CHECK_EQ(sys_xbegin(FLAGS), 0);
+        CHECK_EQ(write(fd, "XX", 2), 2);
+        put("other", "other");
+        CHECK_EQ(replaced ? rename("other", "open") : unlink("open"), 0);
+        CHECK_EQ(sys_xend(), 0);
+        CHECK_EQ(pread(fd, text, sizeof text, 0), 4);
+        CHECK_EQ(strcmp(text, "XX23"), 0);
+        CHECK_EQ(lseek(fd, 0, SEEK_CUR), 2);
+        CHECK(replaced ? is("open", "other") : !exists("open"));
+        close(fd);
+    }
+}
+
+static void a_fifo_that_stays_open(void) {
+    CHECK_EQ(mkfifo("fifo", 0600), 0);
+    CHECK_EQ(sys_xbegin(FLAGS), 0);
+    int reads = open("fifo", O_RDONLY | O_NONBLOCK), writes = open("fifo", O_WRONLY);
+    CHECK(reads >= 0 && writes >= 0);
+    close(reads);
+    CHECK_EQ(sys_xend(), 0); // it waits for no reader
+    close(writes);
+    CHECK_EQ(sys_xbegin(FLAGS), 0);
+    reads = open("fifo", O_RDONLY | O_NONBLOCK);
+    CHECK_EQ(fcntl(reads, F_SETFL, 0), 0);
+    CHECK_EQ(sys_xend(), 0); // nor for a writer
+    CHECK_EQ(fcntl(reads, F_GETFL) & O_NONBLOCK, 0);
+}
+
+static void flags_that_are_set_inside_stay(void) {
+    put("open", "0123");
+    int fd = open("open", O_RDWR);
+    CHECK_EQ(sys_xbegin(FLAGS), 0);
+    CHECK_EQ(fcntl(fd, F_SETFL, O_APPEND | O_NONBLOCK), 0);
+    CHECK_EQ(write(fd, "4", 1), 1);
+    CHECK_EQ(sys_xend(), 0);
+    CHECK_EQ(fcntl(fd, F_GETFL) & (O_APPEND | O_NONBLOCK), O_APPEND | O_NONBLOCK);
+    CHECK_EQ(lseek(fd, 0, SEEK_SET), 0);
+    CHECK_EQ(write(fd, "5", 1), 1);
+    CHECK(is("open", "012345"));
+    CHECK_EQ(sys_xbegin(FLAGS), 0);
+    CHECK_EQ(fcntl(fd, F_SETFL, 0), 0);
+    sys_xabort(1);
+    CHECK_EQ(fcntl(fd, F_GETFL) & O_APPEND, O_APPEND);
+}
+
+static void exempt_is_what_was_not_carried(void) {
+    int fd = open("log", O_RDWR | O_CREAT, 0644);
+    CHECK_EQ(sys_xbegin(FLAGS), 0);
+    CHECK_EQ(tx_exempt_fd(fd), -EBUSY);
+    CHECK_EQ(sys_xend(), 0);
+    CHECK_EQ(tx_exempt_fd(fd), 0);
+}
+
+// The explicit API and these transactions: one after the other, and never one in the other.
+static void beside_the_explicit_api(void) {
+    struct txos_tx *tx = (struct txos_tx *)1;
+    for (int i = 0; i < 2; i++) {
+        CHECK_EQ(txos_begin(&tx, TXOS_NONDURABLE), 0);
+        CHECK_EQ(txos_write(tx, "explicit", "x", 1), 0);
+        CHECK_EQ(txos_commit(tx), 0);
+        CHECK_EQ(sys_xbegin(FLAGS), 0);
+        put("plain", "x");
+        CHECK_EQ(txos_begin(&tx, TXOS_NONDURABLE), -ENOTXSUPPORT);
+        CHECK(tx == NULL);
+        CHECK_EQ(sys_xend(), 0);
+        CHECK(is("explicit", "x") && is("plain", "x"));
+    }
+}
+
 static void a_live_mapping(void) {
     int fd = open("file", O_RDWR | O_CREAT, 0644);
     CHECK_EQ(ftruncate(fd, 4096), 0);
@@ -483,6 +558,11 @@ int main(int argc, char **argv) {
         {"closed_inside_stays_closed", closed_inside_stays_closed},
         {"a_file_without_a_name", a_file_without_a_name},
         {"an_exempt_log_survives", an_exempt_log_survives},
+        {"a_file_that_goes_inside", a_file_that_goes_inside},
+        {"a_fifo_that_stays_open", a_fifo_that_stays_open},
+        {"flags_that_are_set_inside_stay", flags_that_are_set_inside_stay},
+        {"exempt_is_what_was_not_carried", exempt_is_what_was_not_carried},
+        {"beside_the_explicit_api", beside_the_explicit_api},
         {"a_live_mapping", a_live_mapping},
         {"nothing_of_the_library_shows", nothing_of_the_library_shows},
         {"out_of_descriptors", out_of_descriptors},

@@ -470,6 +470,44 @@ static void the_snapshot_is_no_child(void) {
     CHECK_EQ(errno, ECHILD);
 }
 
+// Children of a try that was given up are not children of the next.
+static void children_of_a_try_go_with_it(void) {
+    int before = fork(), status;
+    if (before == 0) {
+        pause();
+        _exit(0);
+    }
+    int tries = sys_xbegin(FLAGS);
+    CHECK_THAT(tries, >=, 0);
+    int child = fork();
+    if (child == 0) {
+        if (tries < 3) pause();
+        _exit(7);
+    }
+    if (tries < 3) sys_xabort(0);
+    CHECK_EQ(waitpid(-1, &status, 0), child);
+    CHECK_EQ(WEXITSTATUS(status), 7);
+    CHECK_EQ(sys_xend(), 0);
+    CHECK_EQ(kill(before, SIGKILL), 0);
+    CHECK_EQ(waitpid(-1, &status, 0), before);
+    CHECK_EQ(waitpid(-1, &status, 0), -1);
+}
+
+static void offsets_of_nameless_files_come_back(void) {
+    FILE *file = tmpfile();
+    CHECK(file);
+    fputs("base\n", file);
+    CHECK_EQ(fflush(file), 0);
+    int tries = sys_xbegin(FLAGS);
+    CHECK_THAT(tries, >=, 0);
+    fprintf(file, "one\n");
+    CHECK_EQ(fflush(file), 0);
+    if (tries < 2) sys_xabort(0);
+    CHECK_EQ(sys_xend(), 0);
+    CHECK_EQ(ftell(file), 9);
+    CHECK_EQ(lseek(fileno(file), 0, SEEK_END), 9);
+}
+
 int main(int argc, char **argv) {
     const struct test tests[] = {
         {"memory_comes_back", memory_comes_back},
@@ -492,6 +530,8 @@ int main(int argc, char **argv) {
         {"from_deep_in_the_stack", from_deep_in_the_stack},
         {"the_function_that_began_has_returned", the_function_that_began_has_returned},
         {"the_snapshot_is_no_child", the_snapshot_is_no_child},
+        {"children_of_a_try_go_with_it", children_of_a_try_go_with_it},
+        {"offsets_of_nameless_files_come_back", offsets_of_nameless_files_come_back},
         {NULL, NULL},
     };
     return run_cases(argc, argv, tests);

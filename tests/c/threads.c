@@ -426,6 +426,103 @@ static void a_thread_with_files_open_ends_inside(void) {
     CHECK(result == PTHREAD_CANCELED && exists("by the cancelled"));
 }
 
+// A thread that is started inside nests.
+static volatile int aborts;
+
+static void *nests(void *argument) {
+    CHECK(is("outer", "o"));
+    CHECK_EQ(sys_xbegin(PLAIN), 0);
+    put("inner", "i");
+    if (aborts) sys_xabort(1);
+    else CHECK_EQ(sys_xend(), 0);
+    return argument;
+}
+
+static void *begins_and_starts_one(void *argument) {
+    pthread_t thread;
+    CHECK_EQ(sys_xbegin(PLAIN), 0);
+    put("outer", "o");
+    CHECK_EQ(pthread_create(&thread, NULL, nests, NULL), 0);
+    pthread_join(thread, NULL);
+    if (aborts) CHECK_EQ(sys_xend(), -ECANCELED);
+    else if (argument) sys_xabort(1);
+    else CHECK_EQ(sys_xend(), 0);
+    return argument;
+}
+
+static void a_thread_started_inside_nests(void) {
+    pthread_t thread;
+    for (int files = 0; files < 2; files++) {
+        if (files) CHECK_THAT(open("open", O_RDWR | O_CREAT, 0644), >, 2);
+        for (long way = 0; way < 3; way++) {
+            aborts = way == 2;
+            void *given_up = way == 1 ? &thread : NULL;
+            CHECK_EQ(pthread_create(&thread, NULL, begins_and_starts_one, given_up), 0);
+            pthread_join(thread, NULL);
+            CHECK_EQ(exists("inner") && exists("outer"), way == 0);
+            CHECK_EQ(exists("inner") || exists("outer"), way == 0);
+            unlink("inner");
+            unlink("outer");
+            begins_and_starts_one(given_up);
+            CHECK_EQ(exists("inner") && exists("outer"), way == 0);
+            CHECK_EQ(exists("inner") || exists("outer"), way == 0);
+            unlink("inner");
+            unlink("outer");
+        }
+    }
+}
+
+// /proc/self/fd is the table of the thread that looks, which is what a program takes it for.
+static void *opens_by_number(void *argument) {
+    char path[32];
+    int fd = *(int *)argument;
+    CHECK_EQ(sys_xbegin(PLAIN), 0);
+    snprintf(path, sizeof path, "/dev/fd/%d", fd);
+    int again = open(path, O_WRONLY | O_TRUNC);
+    CHECK_EQ(write(again, "inside", 6), 6);
+    close(again);
+    CHECK(is("file", "inside"));
+    int nameless = open(".", O_TMPFILE | O_RDWR, 0600);
+    CHECK_EQ(write(nameless, "named", 5), 5);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", nameless);
+    CHECK_EQ(linkat(AT_FDCWD, path, AT_FDCWD, "linked", AT_SYMLINK_FOLLOW), 0);
+    sys_xabort(1);
+    CHECK(is("file", "outside") && !exists("linked"));
+    return NULL;
+}
+
+static void a_number_in_proc_is_the_threads(void) {
+    pthread_t thread;
+    put("file", "outside");
+    int fd = open("file", O_RDWR);
+    CHECK_EQ(pthread_create(&thread, NULL, opens_by_number, &fd), 0);
+    pthread_join(thread, NULL);
+}
+
+// At a point of cancellation inside, too, it waits for the end.
+static void *sleeps_inside(void *argument) {
+    CHECK_EQ(sys_xbegin(PLAIN), 0);
+    put("by the sleeper", "x");
+    pthread_barrier_wait(&barrier);
+    usleep(300000);
+    CHECK_EQ(sys_xend(), 0);
+    pthread_testcancel();
+    return argument;
+}
+
+static void a_thread_is_cancelled_at_the_end(void) {
+    pthread_t thread;
+    void *result;
+    CHECK_THAT(open("open", O_RDWR | O_CREAT, 0644), >, 2);
+    pthread_barrier_init(&barrier, NULL, 2);
+    CHECK_EQ(pthread_create(&thread, NULL, sleeps_inside, NULL), 0);
+    pthread_barrier_wait(&barrier);
+    usleep(50000);
+    CHECK_EQ(pthread_cancel(thread), 0);
+    CHECK_EQ(pthread_join(thread, &result), 0);
+    CHECK(result == PTHREAD_CANCELED && exists("by the sleeper"));
+}
+
 // All threads have the rights that one of them gave up.
 static void *gives_up_rights(void *argument) {
     CHECK_EQ(sys_xbegin(PLAIN), 0);
@@ -824,6 +921,9 @@ int main(int argc, char **argv) {
         {"a_thread_is_where_it_is", a_thread_is_where_it_is},
         {"a_thread_with_files_open_ends_by_a_call", a_thread_with_files_open_ends_by_a_call},
         {"a_thread_with_files_open_ends_inside", a_thread_with_files_open_ends_inside},
+        {"a_thread_started_inside_nests", a_thread_started_inside_nests},
+        {"a_number_in_proc_is_the_threads", a_number_in_proc_is_the_threads},
+        {"a_thread_is_cancelled_at_the_end", a_thread_is_cancelled_at_the_end},
         {"rights_are_those_of_all_threads", rights_are_those_of_all_threads},
         {"pipes_of_all_threads", pipes_of_all_threads},
         {"beside_threads_that_open_and_close", beside_threads_that_open_and_close},

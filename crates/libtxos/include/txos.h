@@ -339,11 +339,13 @@ ptrdiff_t txos_list(txos_tx *tx, const char *path, char **names, size_t *len);
 
 // Begins a transaction and puts its handle into `*tx`. `flags` is 0 or `TXOS_NONDURABLE`.
 //
-// Returns 0, or a negative error number: `-EINVAL` for an unknown flag.
+// Returns 0, or a negative error number: `-EINVAL` for an unknown flag, `-ENOTXSUPPORT` in a thread that is in a
+// transaction of sys_xbegin(2).
 //
 // # Safety
 // `tx` points to a place for a pointer.
-int txos_begin(txos_tx **tx, unsigned int flags);
+int txos_begin(txos_tx **tx,
+               unsigned int flags);
 
 // Commits: all changes are made at once, if all that was read is still the same. The handle is
 // dead afterwards, whatever the result.

@@ -73,6 +73,9 @@ pub extern "C" fn tx_join(id: i64) -> c_int {
 /// Returns 0 or a negative error number.
 #[unsafe(no_mangle)]
 pub extern "C" fn tx_exempt_fd(fd: c_int) -> c_int {
+    if member::carries(fd) {
+        return -Errno::BUSY.raw_os_error();
+    }
     descriptors::exempt(fd).map_or_else(Errno::raw_os_error, |()| 0).wrapping_neg()
 }
 

@@ -171,12 +171,13 @@ fn opened(pipe: &OwnedFd, flags: OFlags) -> Result<OwnedFd, Errno> {
     open(path, flags | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// Whether reading and writing waits is the program's choice, also if it made it inside.
+/// Whether reading and writing waits, and where is written, is the program's choice, also if it made it inside.
 pub(crate) fn keep_choice(inside: RawFd, before: BorrowedFd<'_>) {
+    let choices = OFlags::NONBLOCK | OFlags::APPEND;
     let flags = [fcntl_getfl(sys::borrow(inside)), fcntl_getfl(before)];
     if let [Ok(now), Ok(then)] = flags
-        && (now ^ then).contains(OFlags::NONBLOCK)
+        && (now ^ then).intersects(choices)
     {
-        let _ = fcntl_setfl(before, then ^ OFlags::NONBLOCK);
+        let _ = fcntl_setfl(before, (then - choices) | (now & choices));
     }
 }

@@ -20,14 +20,17 @@
 
 use std::{
     ffi::CString,
-    os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd},
+    os::{
+        fd::{AsFd, AsRawFd, BorrowedFd, RawFd},
+        unix::ffi::OsStrExt,
+    },
     sync::{Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
 use rustix::{
     fs::{
         AtFlags, CWD, Dir, FileType, Mode, OFlags, SeekFrom, Stat, Statx, StatxFlags, fcntl_getfl,
-        fstat, open, readlink, seek, statx,
+        fcntl_setfl, fstat, open, readlink, seek, statx,
     },
     io::{Errno, FdFlags, fcntl_getfd},
     process::{Resource, getrlimit},
@@ -268,6 +271,11 @@ impl Packed {
 }
 
 impl Luggage {
+    /// Whether a number was carried into the view.
+    pub(crate) fn has(&self, fd: RawFd) -> bool {
+        self.carried.iter().any(|carried| carried.fd == fd)
+    }
+
     fn carry(&mut self, candidate: &Candidate, mounts: &[u32]) -> Result<(), Errno> {
         let fd = candidate.fd;
         let twin =
@@ -444,6 +452,7 @@ impl Departure {
                     let Carried { before, offset: then, .. } = &luggage.carried[at];
                     // What was not moved inside others may have moved: it is the open file of all of them.
                     go_to(before.as_fd(), fd, offset.filter(|offset| offset != then));
+                    conduits::keep_choice(fd, before.as_fd());
                     sys::give_back(before.as_fd(), fd, cloexec);
                 }
                 Way::Pipe { at } => {
@@ -454,9 +463,14 @@ impl Departure {
                 Way::Named { path, flags, offset } => {
                     // Who can't open it again (its mode forbids it by now) keeps the view's, which is
                     // the same content.
-                    let Ok(opened) = open(&path, flags | OFlags::CLOEXEC, Mode::empty()) else {
+                    // A FIFO would wait for its other end.
+                    let at_once = flags | OFlags::CLOEXEC | OFlags::NONBLOCK;
+                    let Ok(opened) = open(&path, at_once, Mode::empty()) else {
                         continue;
                     };
+                    if !flags.contains(OFlags::NONBLOCK) {
+                        let _ = fcntl_setfl(&opened, flags);
+                    }
                     go_to(opened.as_fd(), fd, offset);
                     sys::give_back(opened.as_fd(), fd, cloexec);
                 }
@@ -501,16 +515,17 @@ fn way_out(fd: RawFd, luggage: &Luggage, leaving: &[Leaving]) -> Way {
     let offset = offset_of(fd);
     let is =
         |carried: &Carried| carried.file().is_some_and(|file| same_open_file(file.as_raw_fd(), fd));
+    let nameless = fstat(borrowed).map_or(true, |stat| stat.st_nlink == 0);
     let carried = luggage.carried.iter().position(is);
     if let Some(at) = carried {
-        return Way::Before { at, offset };
+        // What was written to it inside nobody else ever sees, and whoever has it open does.
+        return if nameless { Way::Nameless } else { Way::Before { at, offset } };
     }
     let named = |leaving: &&Leaving| matches!(leaving.way, Way::Named { .. });
     let twin = leaving.iter().filter(named).find(|other| same_open_file(other.fd, fd));
     if let Some(twin) = twin {
         return Way::Twin { of: twin.fd };
     }
-    let nameless = fstat(borrowed).map_or(true, |stat| stat.st_nlink == 0);
     match (path_of(fd), flags_of(fd)) {
         (Ok(path), Ok(flags)) if !nameless => Way::Named { path, flags, offset },
         _ => Way::Nameless,
@@ -573,6 +588,11 @@ fn candidate(fd: RawFd, stat: &Stat, others: &[u32]) -> Result<Option<Candidate>
         || (path.to_bytes().starts_with(b"/proc/") && !path.to_bytes().starts_with(b"/proc/sys/"))
         || (!others.is_empty() && belongs(fd, others)?)
     {
+        return Ok(None);
+    }
+    // What the explicit API has open stays outside, as it does itself.
+    let state = ::api::System::state_of_shared();
+    if state.is_some_and(|state| path.to_bytes().starts_with(state.as_os_str().as_bytes())) {
         return Ok(None);
     }
     // Another object may have the name by now: then this one is as good as without.

@@ -36,8 +36,24 @@ use crate::link::Link;
 /// As the call itself: what is given must be what it takes.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
-pub(crate) unsafe extern "C" fn call(number: i64, a: usize, b: usize, c: usize) -> isize {
-    naked_asm!("mov rax, rdi", "mov rdi, rsi", "mov rsi, rdx", "mov rdx, rcx", "syscall", "ret",)
+pub(crate) unsafe extern "C" fn call_with(
+    number: i64,
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+    e: usize,
+) -> isize {
+    naked_asm!(
+        "mov rax, rdi",
+        "mov rdi, rsi",
+        "mov rsi, rdx",
+        "mov rdx, rcx",
+        "mov r10, r8",
+        "mov r8, r9",
+        "syscall",
+        "ret",
+    )
 }
 
 /// See above.
@@ -46,19 +62,45 @@ pub(crate) unsafe extern "C" fn call(number: i64, a: usize, b: usize, c: usize) 
 /// As above.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
-pub(crate) unsafe extern "C" fn call(number: i64, a: usize, b: usize, c: usize) -> isize {
-    naked_asm!("mov x8, x0", "mov x0, x1", "mov x1, x2", "mov x2, x3", "svc #0", "ret")
+pub(crate) unsafe extern "C" fn call_with(
+    number: i64,
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+    e: usize,
+) -> isize {
+    naked_asm!(
+        "mov x8, x0",
+        "mov x0, x1",
+        "mov x1, x2",
+        "mov x2, x3",
+        "mov x3, x4",
+        "mov x4, x5",
+        "svc #0",
+        "ret",
+    )
 }
 
-/// The address that the kernel sees when [`call`] makes a call: that after its instruction.
+/// The same for a call of three arguments at the most.
+///
+/// # Safety
+/// As above.
+pub(crate) unsafe fn call(number: i64, a: usize, b: usize, c: usize) -> isize {
+    // SAFETY: see the caller.
+    unsafe { call_with(number, a, b, c, 0, 0) }
+}
+
+/// The address that the kernel sees when [`call_with`] makes a call: that after its instruction.
 fn gate() -> u64 {
+    const LONG_ENOUGH: usize = 24;
     #[cfg(target_arch = "x86_64")]
     const INSTRUCTION: &[u8] = &[0x0f, 0x05];
     #[cfg(target_arch = "aarch64")]
     const INSTRUCTION: &[u8] = &[0x01, 0x00, 0x00, 0xd4];
-    let code: unsafe extern "C" fn(i64, usize, usize, usize) -> isize = call;
+    let code: unsafe extern "C" fn(i64, usize, usize, usize, usize, usize) -> isize = call_with;
     // SAFETY: the function is longer than this, and code can be read.
-    let bytes = unsafe { std::slice::from_raw_parts(code as usize as *const u8, 16) };
+    let bytes = unsafe { std::slice::from_raw_parts(code as usize as *const u8, LONG_ENOUGH) };
     let at = bytes.windows(INSTRUCTION.len()).position(|bytes| bytes == INSTRUCTION);
     at.map_or(0, |at| (code as usize + at + INSTRUCTION.len()) as u64)
 }
@@ -147,9 +189,9 @@ mod tests {
         // SAFETY: nothing is read at no address.
         let fault = unsafe { call(libc::SYS_write, 1, 0, 7) };
         assert_eq!(fault, -(libc::EFAULT as isize));
-        let code: unsafe extern "C" fn(i64, usize, usize, usize) -> isize = call;
+        let code: unsafe extern "C" fn(i64, usize, usize, usize, usize, usize) -> isize = call_with;
         let length = gate() - code as usize as u64;
-        assert!((8..=20).contains(&length), "{length}");
+        assert!((8..=28).contains(&length), "{length}");
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use std::os::fd::AsFd;
 
 use rustix::{
-    fs::{MemfdFlags, Mode, OFlags, fstat, major, memfd_create, minor, open},
+    fs::{MemfdFlags, Mode, OFlags, fstat, major, makedev, memfd_create, minor, open},
     io::Errno,
 };
 
@@ -24,12 +24,12 @@ pub(crate) fn writes_to_a_file() -> Result<bool, Errno> {
     loop {
         match writable_shared_mapping(maps.as_fd(), from) {
             Some(Mapped::None) => return Ok(false),
-            Some(Mapped::At { end, major, minor }) => {
+            Some(Mapped::At { end, device: found, inode }) => {
                 let device = match memory {
                     Some(device) => device,
                     None => *memory.insert(device_of_memory()?),
                 };
-                if (major, minor) != device {
+                if found != device && !is_own(found, inode) {
                     return Ok(true);
                 }
                 from = end;
@@ -37,6 +37,11 @@ pub(crate) fn writes_to_a_file() -> Result<bool, Errno> {
             None => return listed(),
         }
     }
+}
+
+/// Whether a file is one of the explicit API's own, which stays outside.
+fn is_own((major, minor): (u32, u32), inode: u64) -> bool {
+    ::api::maps_for_itself(makedev(major, minor), inode)
 }
 
 /// The device number of memory that is mapped like a file (memfd_create(2)).
@@ -62,7 +67,10 @@ fn is_of_a_file(line: &str, memory: (u32, u32)) -> bool {
         let (major, minor) = device.split_once(':')?;
         Some((number(major)?, number(minor)?))
     });
-    writable && device.is_some_and(|device| device != (0, 0) && device != memory)
+    let inode = fields.next().and_then(|inode| inode.parse().ok()).unwrap_or(0);
+    writable
+        && device
+            .is_some_and(|device| device != (0, 0) && device != memory && !is_own(device, inode))
 }
 
 #[cfg(test)]

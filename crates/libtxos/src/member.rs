@@ -21,7 +21,7 @@ use std::{
     rc::Rc,
     sync::{
         Mutex, PoisonError,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicI32, AtomicU32, Ordering},
     },
 };
 
@@ -62,6 +62,8 @@ pub(crate) struct Thread {
     nested: u32,
     /// The signals that were blocked before a transaction that defers them.
     deferring: Option<Mask>,
+    /// Whether the thread could be cancelled before a stand-in took its place.
+    cancelling: Option<i32>,
     /// Over which a snapshot is asked to report: reading and writing end.
     ask: Option<(Held, Held)>,
     /// Where it was outside the last time.
@@ -131,6 +133,9 @@ thread_local! {
 /// Mount ids of the views of all threads of this process.
 static VIEWS: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
+/// The process that entered the last of them: one that was forked inside has them, too.
+static VIEWS_OF: AtomicI32 = AtomicI32::new(0);
+
 /// How many losses in a row are borne.
 static LIMIT: AtomicU32 = AtomicU32::new(100);
 
@@ -151,11 +156,12 @@ fn negative(errno: Errno) -> i32 {
 /// library was at work or the thread is ending, the answer is `EDEADLK`.
 fn with(work: impl FnOnce(&mut Thread) -> i32) -> i32 {
     let mut mask = Mask::block_all();
-    let _uncancelled = Uncancelled::now();
+    let mut uncancelled = Uncancelled::now();
     let answer = THREAD.try_with(|thread| match thread.try_borrow_mut() {
         Ok(mut thread) => {
             let answer = work(&mut thread);
             thread.settle_signals(&mut mask);
+            thread.settle_cancelling(&mut uncancelled);
             checkpoint::signals::settle(|signal| mask.blocks(signal));
             answer
         }
@@ -222,6 +228,26 @@ pub(crate) fn lost_already() {
     });
 }
 
+/// Whether the calling thread is in a transaction.
+pub(crate) fn is_inside() -> bool {
+    let mut inside = false;
+    with(|thread| {
+        inside = thread.inside.is_some() || thread.nested > 0;
+        0
+    });
+    inside
+}
+
+/// Whether the calling thread's transaction has carried a number into its view.
+pub(crate) fn carries(fd: i32) -> bool {
+    let mut carries = false;
+    with(|thread| {
+        carries = thread.inside.as_ref().is_some_and(|inside| inside.luggage.has(fd));
+        0
+    });
+    carries
+}
+
 pub(crate) fn status() -> i32 {
     with(|thread| match (&thread.inside, &thread.link) {
         (Some(_), Some(link)) => match link.ask(&Request::plain(Op::Status)) {
@@ -239,8 +265,8 @@ impl Thread {
             inside.depth += 1;
             return Ok(self.losses.cast_signed());
         }
-        if session_of_view().map_err(negative)?.is_some() {
-            // The program was started inside a transaction, and is a part of it.
+        if session_of_view().map_err(negative)?.is_some() || is_in_a_view() {
+            // The program, or the thread, was started inside a transaction, and is a part of it.
             self.nested += 1;
             return Ok(0);
         }
@@ -257,10 +283,15 @@ impl Thread {
         self.guard(flags)?;
         let ask = self.ask().map_err(negative)?;
         self.losses = 0;
+        let before = checkpoint::Before::look().map_err(negative)?;
         match checkpoint::take(ask, high()).map_err(negative)? {
             Taken::First => {}
-            Taken::Again(tries @ 0..) => self.losses = tries.cast_unsigned(),
+            Taken::Again(tries @ 0..) => {
+                before.restore();
+                self.losses = tries.cast_unsigned();
+            }
             Taken::Again(code) => {
+                before.restore();
                 checkpoint::release();
                 return Err(code);
             }
@@ -395,7 +426,10 @@ impl Thread {
             (0.., None) => return Err(negative(Errno::PROTO)),
             (code, _) => return Err(code),
         };
-        let entered = outside.enter(namespace.as_fd());
+        let entered = outside.enter(namespace.as_fd()).and_then(|()| match open {
+            Open::OfAll => sys::show_own_table().inspect_err(|_| outside.leave(Where::AsBefore)),
+            _ => Ok(()),
+        });
         phases::was(Phase::Enter);
         let carried = entered.and_then(|()| match carries {
             true => packed.carry(&reply.mounts, lenient),
@@ -427,6 +461,7 @@ impl Thread {
             }
         };
         VIEWS.lock().unwrap_or_else(PoisonError::into_inner).extend(&reply.mounts);
+        VIEWS_OF.store(getpid().as_raw_pid(), Ordering::Relaxed);
         let (id, mounts) = (reply.transaction, reply.mounts);
         let (pid, tables) = (getpid().as_raw_pid(), tables.take());
         self.inside = Some(Inside { id, flags, pid, depth: 0, mounts, outside, luggage, tables });
@@ -445,6 +480,23 @@ impl Thread {
             (Some(before), false) => {
                 *mask = *before;
                 self.deferring = None;
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether the thread can be cancelled once the library is done: not as long as another one stands in for it,
+    /// since the one that is told sleeps, and what it is told would wait for is never done.
+    fn settle_cancelling(&mut self, uncancelled: &mut Uncancelled) {
+        let stands_in = self.inside.as_ref().is_some_and(|inside| inside.tables.is_some());
+        match (self.cancelling, stands_in) {
+            (None, true) => {
+                self.cancelling =
+                    Some(std::mem::replace(&mut uncancelled.before, Uncancelled::DISABLE));
+            }
+            (Some(before), false) => {
+                uncancelled.before = before;
+                self.cancelling = None;
             }
             _ => {}
         }
@@ -644,7 +696,14 @@ impl Thread {
 
     /// The abort of a process that was born inside: it ends with the transaction.
     fn abort_from_within(&mut self, no_restart: bool) {
-        self.tell_abort(if no_restart { abort::FOR_GOOD } else { abort::RETRY });
+        let how = if no_restart { abort::FOR_GOOD } else { abort::RETRY };
+        if is_in_a_view() && VIEWS_OF.load(Ordering::Relaxed) == getpid().as_raw_pid() {
+            // A thread beside the one that began, who hears of it at its end.
+            let request = Request { flags: how, sequence: 1, ..Request::plain(Op::Abort) };
+            let _ = self.link().map(|link| link.ask(&request));
+            return;
+        }
+        self.tell_abort(how);
         // Killed by the session already, unless that is gone: then nothing was ever committed.
         guard::kill_this_process();
     }
@@ -669,6 +728,10 @@ impl Thread {
         let departure = Departure::look(luggage, own, &mounts);
         phases::was(Phase::LookAgain);
         VIEWS.lock().unwrap_or_else(PoisonError::into_inner).retain(|id| !mounts.contains(id));
+        if tables.as_ref().is_some_and(Tables::is_here) {
+            // Whatever is left goes with the view.
+            let _ = sys::hide_own_table();
+        }
         outside.leave(Where::AsBefore);
         phases::was(Phase::Leave);
         let departure = departure.map_err(|(errno, mut luggage)| {
@@ -693,6 +756,13 @@ impl Drop for Thread {
             mask.set();
         }
     }
+}
+
+/// Whether the calling thread, which has begun nothing, is in a view of its process: another thread that was in it has
+/// started it, or has forked its process.
+fn is_in_a_view() -> bool {
+    let views = VIEWS.lock().unwrap_or_else(PoisonError::into_inner);
+    !views.is_empty() && place::root_is_on(&views)
 }
 
 /// What a beginning gives after so many losses and one more: the number of tries, or `-EBUSY` when they

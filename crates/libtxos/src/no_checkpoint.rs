@@ -41,3 +41,17 @@ pub(crate) mod signals {
     /// See there.
     pub(crate) fn settle(_is_blocked: impl Fn(i32) -> bool) {}
 }
+
+/// See the module for x86-64.
+#[derive(Debug)]
+pub(crate) struct Before;
+
+impl Before {
+    /// There is no attempt to look at.
+    pub(crate) fn look() -> Result<Before, Errno> {
+        Ok(Before)
+    }
+
+    /// Nothing is rolled back.
+    pub(crate) fn restore(&self) {}
+}

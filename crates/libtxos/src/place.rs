@@ -173,6 +173,12 @@ fn held(path: &str, flags: OFlags) -> Result<Held, Errno> {
     Held::dup(opened.as_fd(), high())
 }
 
+/// Whether the calling thread's root is on one of these mounts.
+pub(crate) fn root_is_on(mounts: &[u32]) -> bool {
+    identity(CWD, "/")
+        .is_ok_and(|(mount, _)| u32::try_from(mount).is_ok_and(|id| mounts.contains(&id)))
+}
+
 /// Mount and inode.
 fn identity(of: BorrowedFd<'_>, path: &str) -> Result<(u64, u64), Errno> {
     let stat = statx(of, path, AtFlags::EMPTY_PATH, StatxFlags::INO | StatxFlags::MNT_ID)?;

@@ -25,7 +25,8 @@
 //!
 //! # Limits
 //!
-//! - `gettid(2)` is another one inside. The C library keeps the first, so its locks do not notice.
+//! - `gettid(2)` is another one inside. The C library keeps the first, so its locks do not notice, but for those with
+//!   priority inheritance, which the kernel and the C library hold together.
 //! - What is sent to the thread itself waits for the end.
 //! - What the kernel counts or keeps for a thread alone begins anew: its processor time, its keyring, and the
 //!   parent-death signal of what it starts, which comes at the end.
@@ -122,8 +123,15 @@ impl StandIn {
             (*room).word.store(IDLE, Ordering::Relaxed);
             (&raw mut (*room).work).write(None);
             let word = (*room).word.as_ptr();
+            // The area is one thread's at a time: who sleeps would disturb it whenever it wakes.
+            if let Some(area) = area {
+                area.unregister();
+            }
             let split = registers::split_here(&raw mut (*room).registers, word);
             if split < 0 {
+                if let Some(area) = area {
+                    area.register();
+                }
                 let _ = munmap(room.cast(), size_of::<Room>());
                 return Err(Errno::from_raw_os_error(-split as i32));
             }
@@ -197,6 +205,9 @@ impl StandIn {
             registers::hand_over(&raw mut (*self.room).registers, word, GO_ON);
         }
         self.unmap();
+        if let Some(area) = self.area {
+            area.register();
+        }
         if let Some(now) = changed
             && let Err(why) = now.restore_rights().and_then(|()| now.restore_rest())
         {

@@ -3,6 +3,7 @@
 
 use std::{
     cell::Cell,
+    ffi::CStr,
     os::fd::{AsRawFd, BorrowedFd, RawFd},
     sync::{Mutex, MutexGuard, PoisonError},
 };
@@ -12,6 +13,8 @@ use rustix::{
     process::Pid,
     thread::{CapabilitySets, capabilities, set_capabilities},
 };
+
+use crate::guard;
 
 /// `-1` with errno, or the result.
 fn checked(result: i64) -> Result<i64, Errno> {
@@ -25,6 +28,40 @@ fn checked(result: i64) -> Result<i64, Errno> {
 pub(crate) fn unshare_fs() -> Result<(), Errno> {
     // SAFETY: the descriptor table stays shared as it is, which is all that could be unsound here.
     unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::FS) }
+}
+
+/// Where the table of descriptors of a thread is looked for, and where it is (proc_pid_fd(5), proc_pid_fdinfo(5)).
+const TABLES: [[&CStr; 2]; 2] = [
+    [c"/proc/self/fd", c"/proc/thread-self/fd"],
+    [c"/proc/self/fdinfo", c"/proc/thread-self/fdinfo"],
+];
+
+/// In the calling thread's mount namespace, has `/proc/self/fd`, and with it `/dev/fd`, show the table of the calling
+/// thread, which is not the one of its process.
+pub(crate) fn show_own_table() -> Result<(), Errno> {
+    let bind = |[shown, own]: &[&CStr; 2]| {
+        let [from, to] = [own, shown].map(|path| path.as_ptr() as usize);
+        let flags = libc::MS_BIND as usize;
+        // SAFETY: both paths end with NUL; a bind mount takes no more.
+        match unsafe { guard::call_with(libc::SYS_mount, from, to, 0, flags, 0) } {
+            0 => Ok(()),
+            error => Err(Errno::from_raw_os_error(-error as i32)),
+        }
+    };
+    TABLES.iter().try_for_each(bind)
+}
+
+/// Undoes [`show_own_table`].
+pub(crate) fn hide_own_table() -> Result<(), Errno> {
+    let unmount = |[shown, _]: &[&CStr; 2]| {
+        let (path, flags) = (shown.as_ptr() as usize, libc::MNT_DETACH as usize);
+        // SAFETY: the path ends with NUL.
+        match unsafe { guard::call(libc::SYS_umount2, path, flags, 0) } {
+            0 => Ok(()),
+            error => Err(Errno::from_raw_os_error(-error as i32)),
+        }
+    };
+    TABLES.iter().try_for_each(unmount)
 }
 
 /// All capabilities that the calling thread may have, in effect as long as this lives.
@@ -73,14 +110,14 @@ pub(crate) fn errors() -> RawFd {
 /// Says why the process cannot go on, and ends it at once, as a signal would.
 pub(crate) fn end_process(why: &str) -> ! {
     let _ = rustix::io::write(borrow(errors()), format!("libtxos: {why}\n").as_bytes());
-    crate::guard::kill_this_process()
+    guard::kill_this_process()
 }
 
 /// Enters a mount namespace (`setns(2)`).
 pub(crate) fn enter_mounts(namespace: BorrowedFd<'_>) -> Result<(), Errno> {
     let (fd, kind) = (namespace.as_raw_fd() as usize, libc::CLONE_NEWNS as usize);
     // SAFETY: plain numbers; it changes which files names lead to, and no memory.
-    match unsafe { crate::guard::call(libc::SYS_setns, fd, kind, 0) } {
+    match unsafe { guard::call(libc::SYS_setns, fd, kind, 0) } {
         0 => Ok(()),
         error => Err(Errno::from_raw_os_error(-error as i32)),
     }
@@ -150,19 +187,24 @@ impl Mask {
 /// The calling thread cannot be cancelled (pthread_cancel(3)) as long as this lives: files are opened and read in the
 /// library, and each such call could be the end of the thread, with the library's work half done.
 #[derive(Debug)]
-pub(crate) struct Uncancelled(libc::c_int);
+pub(crate) struct Uncancelled {
+    /// What holds afterwards.
+    pub(crate) before: libc::c_int,
+}
 
 unsafe extern "C" {
     fn pthread_setcancelstate(state: libc::c_int, before: *mut libc::c_int) -> libc::c_int;
 }
 
 impl Uncancelled {
+    /// `PTHREAD_CANCEL_DISABLE` (pthread.h).
+    pub(crate) const DISABLE: libc::c_int = 1;
+
     pub(crate) fn now() -> Uncancelled {
-        const DISABLE: libc::c_int = 1;
         let mut before = 0;
         // SAFETY: the pointer is valid.
-        unsafe { pthread_setcancelstate(DISABLE, &raw mut before) };
-        Uncancelled(before)
+        unsafe { pthread_setcancelstate(Self::DISABLE, &raw mut before) };
+        Uncancelled { before }
     }
 }
 
@@ -170,7 +212,7 @@ impl Drop for Uncancelled {
     fn drop(&mut self) {
         let mut now = 0;
         // SAFETY: the state is one that the same call has given.
-        unsafe { pthread_setcancelstate(self.0, &raw mut now) };
+        unsafe { pthread_setcancelstate(self.before, &raw mut now) };
     }
 }
 
@@ -359,7 +401,11 @@ pub(crate) fn writable_shared_mapping(maps: BorrowedFd<'_>, from: u64) -> Option
     // SAFETY: the argument is the structure that this request takes, and outlives the call.
     let result = unsafe { libc::ioctl(maps.as_raw_fd(), PROCMAP_QUERY as _, &raw mut query) };
     match checked(i64::from(result)) {
-        Ok(_) => Some(Mapped::At { end: query.end, major: query.major, minor: query.minor }),
+        Ok(_) => Some(Mapped::At {
+            end: query.end,
+            device: (query.major, query.minor),
+            inode: query.inode,
+        }),
         Err(Errno::NOENT) => Some(Mapped::None),
         Err(_) => None,
     }
@@ -369,8 +415,8 @@ pub(crate) fn writable_shared_mapping(maps: BorrowedFd<'_>, from: u64) -> Option
 pub(crate) enum Mapped {
     /// No such mapping from there on.
     None,
-    /// One, of a file on this device.
-    At { end: u64, major: u32, minor: u32 },
+    /// One, of this file.
+    At { end: u64, device: (u32, u32), inode: u64 },
 }
 
 /// Starts a program that is no child of this process: nothing of it shows in `wait(2)`, no signal comes

@@ -169,6 +169,11 @@ impl Tables {
         drop(way);
     }
 
+    /// Whether this is the process of the thread: not so in one that was forked inside.
+    pub(crate) fn is_here(&self) -> bool {
+        self.stand_in.is_here()
+    }
+
     /// Gives numbers back that were reserved for a commit that did not happen.
     pub(crate) fn release(&self, reserved: Reserved) {
         if !reserved.made.is_empty() {

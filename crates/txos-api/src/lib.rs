@@ -45,6 +45,8 @@ pub use read::Stat;
 pub use system::{Options, System};
 pub use transaction::Transaction;
 pub use txos_core::{Conflict, Facet, FileKind, Stamp};
+#[doc(hidden)]
+pub use txos_store::maps_for_itself;
 
 /// Runs `body` as one transaction with the default [`Options`]: see [`System::transaction`].
 ///

@@ -55,6 +55,9 @@ pub struct System {
     committers: Option<Committers>,
 }
 
+/// The one of all who ask for none in particular.
+static SHARED: OnceLock<Arc<System>> = OnceLock::new();
+
 impl System {
     /// Opens it. What a crash left in the state directory is finished or discarded first.
     ///
@@ -76,12 +79,17 @@ impl System {
     /// # Errors
     /// As [`System::open`].
     pub fn shared() -> Result<Arc<System>> {
-        static SHARED: OnceLock<Arc<System>> = OnceLock::new();
         if let Some(system) = SHARED.get() {
             return Ok(Arc::clone(system));
         }
         let system = System::open(Options::default())?;
         Ok(Arc::clone(SHARED.get_or_init(|| system)))
+    }
+
+    /// The state directory of the one that is [shared](Self::shared), if it was opened already.
+    #[doc(hidden)]
+    pub fn state_of_shared() -> Option<&'static std::path::Path> {
+        SHARED.get().map(|system| system.store.state().path())
     }
 
     /// How its transactions are run.

@@ -437,7 +437,10 @@ impl Shared {
                     None => match self.controls.of_process(request.task) {
                         Some(control) => {
                             control.give_up(how);
-                            control.kill(&self.tracker);
+                            // A thread of the process that began says so itself: that one goes on, and hears of it.
+                            if request.sequence == 0 || control.process() != process {
+                                control.kill(&self.tracker);
+                            }
                             0.into()
                         }
                         None => Errno::INVAL.into(),

@@ -39,6 +39,7 @@ pub use state::{
     ExclusiveLock, Holder, Layer, LogEntry, Loss, Outcome, Privilege, StateDir, TxDir, TxMeta,
     TxState, TxStatus, default_directory,
 };
+pub use sys::maps_for_itself;
 
 #[cfg(test)]
 mod tests;

@@ -38,6 +38,7 @@
 mod arena;
 mod facts;
 mod files;
+mod leftovers;
 mod maps;
 mod pages;
 pub(crate) mod signals;
@@ -50,6 +51,7 @@ use rustix::io::Errno;
 
 use crate::{guard, raw, registers, rseq};
 
+pub(crate) use self::leftovers::Before;
 use self::{
     arena::{Arena, arena, existing},
     raw::{die, syscall},

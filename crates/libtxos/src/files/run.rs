@@ -19,9 +19,17 @@ pub const TXOS_NO_RETRY: c_uint = 2;
 
 const ALL: c_uint = TXOS_NONDURABLE | TXOS_NO_RETRY;
 
+/// Refuses a thread that is in a transaction of sys_xbegin(2): what it commits here would be outside of that one.
+fn inside() -> Option<c_int> {
+    let why =
+        "the thread is in a transaction of sys_xbegin: read and write files there by plain calls";
+    crate::member::is_inside().then(|| remember(crate::ENOTXSUPPORT, why) as c_int)
+}
+
 /// Begins a transaction and puts its handle into `*tx`. `flags` is 0 or `TXOS_NONDURABLE`.
 ///
-/// Returns 0, or a negative error number: `-EINVAL` for an unknown flag.
+/// Returns 0, or a negative error number: `-EINVAL` for an unknown flag, `-ENOTXSUPPORT` in a thread that is in a
+/// transaction of sys_xbegin(2).
 ///
 /// # Safety
 /// `tx` points to a place for a pointer.
@@ -30,8 +38,14 @@ pub unsafe extern "C" fn txos_begin(tx: *mut *mut txos_tx, flags: c_uint) -> c_i
     if tx.is_null() {
         return remember(EFAULT, "there is no place for the transaction") as c_int;
     }
+    // Whoever goes on after a failure has no handle.
+    // SAFETY: `tx` points to a place for a pointer, says the caller.
+    unsafe { tx.write(std::ptr::null_mut()) };
     if flags & !ALL != 0 {
         return remember(libc::EINVAL, "a flag is unknown") as c_int;
+    }
+    if let Some(refused) = inside() {
+        return refused;
     }
     let durable = flags & TXOS_NONDURABLE == 0;
     let result = guarded(|| match System::shared().and_then(|system| system.begin()) {
@@ -105,6 +119,9 @@ pub unsafe extern "C" fn txos_run(
     };
     if flags & !ALL != 0 {
         return remember(libc::EINVAL, "a flag is unknown") as c_int;
+    }
+    if let Some(refused) = inside() {
+        return refused;
     }
     let durable = flags & TXOS_NONDURABLE == 0;
     let mut once = |transaction: Transaction| -> Result<c_int> {

@@ -1,7 +1,13 @@
 //! A file mapped into memory and shared with other processes.
 #![allow(unsafe_code)] // mmap(2); the two blocks below are all of it
 
-use std::{fs::File, marker::PhantomData, ops::Deref, ptr::NonNull};
+use std::{
+    fs::File,
+    marker::PhantomData,
+    ops::Deref,
+    ptr::NonNull,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
 
 use rustix::{
     io::Errno,
@@ -15,9 +21,23 @@ use rustix::{
 /// access is a race that the language permits.
 pub(crate) unsafe trait Shared: Sync {}
 
+/// Device and inode of all files that this process has mapped so.
+static FILES: Mutex<Vec<(u64, u64)>> = Mutex::new(Vec::new());
+
+fn files() -> MutexGuard<'static, Vec<(u64, u64)>> {
+    FILES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether a file is one that the store itself has mapped into this process, shared and writable.
+pub fn maps_for_itself(dev: u64, ino: u64) -> bool {
+    files().contains(&(dev, ino))
+}
+
 /// A `T` in a mapped file. The mapping lives as long as this.
 pub(crate) struct Mapped<T: Shared> {
     at: NonNull<T>,
+    /// Device and inode.
+    file: (u64, u64),
     owns: PhantomData<T>,
 }
 
@@ -45,7 +65,10 @@ impl<T: Shared> Mapped<T> {
             mmap(std::ptr::null_mut(), size_of::<T>(), protection, MapFlags::SHARED, file, 0)
         }?;
         let at = NonNull::new(at.cast()).ok_or(Errno::NOMEM)?;
-        Ok(Mapped { at, owns: PhantomData })
+        let stat = rustix::fs::fstat(file)?;
+        let file = (stat.st_dev, stat.st_ino);
+        files().push(file);
+        Ok(Mapped { at, file, owns: PhantomData })
     }
 }
 
@@ -63,5 +86,9 @@ impl<T: Shared> Drop for Mapped<T> {
     fn drop(&mut self) {
         // SAFETY: made by `new` with this length, and nothing borrowed from it outlives `self`.
         let _ = unsafe { munmap(self.at.as_ptr().cast(), size_of::<T>()) };
+        let mut files = files();
+        if let Some(at) = files.iter().position(|file| *file == self.file) {
+            files.swap_remove(at);
+        }
     }
 }

@@ -28,6 +28,7 @@ use txos_host::{Tree, attrs_at};
 
 pub(crate) use disk::{Disk, Flush, Name, disk, flush_open, write_all};
 pub(crate) use fsid::{FsIdentity, boot_id, identity_of};
+pub use mapped::maps_for_itself;
 pub(crate) use mapped::{Mapped, Shared};
 pub(crate) use object::{Object, timestamps};
 pub(crate) use removal::remove_tree;

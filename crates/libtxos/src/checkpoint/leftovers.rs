@@ -1,0 +1,84 @@
+//! What an attempt that is rolled back leaves beside the state of the program: children that were killed with it, for
+//! whose end nobody waits, and offsets of open files that are carried nowhere since they have no name.
+//!
+//! Invariants:
+//!
+//! - A child from before is never waited for, nor one that left the transaction and is free.
+
+use std::{
+    os::fd::RawFd,
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    fs::{FileType, SeekFrom, fstat, readlink, seek},
+    io::Errno,
+    process::{Pid, WaitId, WaitIdOptions, WaitOptions, waitid, waitpid},
+};
+
+use crate::{descriptors::numbers, sys};
+
+/// How long a child that was killed may take to end.
+const LONGEST: Duration = Duration::from_secs(2);
+const LOOK: Duration = Duration::from_micros(200);
+
+/// What there was before the attempt.
+#[derive(Debug, Default)]
+pub(crate) struct Before {
+    children: Vec<Pid>,
+    /// Of files without a name: number, device and inode, offset.
+    nameless: Vec<(RawFd, (u64, u64), u64)>,
+}
+
+impl Before {
+    /// What there is now.
+    ///
+    /// # Errors
+    /// If `/proc` is not mounted.
+    pub(crate) fn look() -> Result<Before, Errno> {
+        let nameless = numbers()?.into_iter().filter_map(|fd| {
+            let stat = fstat(sys::borrow(fd)).ok()?;
+            let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+            let offset = || seek(sys::borrow(fd), SeekFrom::Current(0)).ok();
+            (is_file && stat.st_nlink == 0).then_some((fd, (stat.st_dev, stat.st_ino), offset()?))
+        });
+        Ok(Before { children: children(), nameless: nameless.collect() })
+    }
+
+    /// After the rollback: waits for the children that have come since and ended with the attempt, and sets the
+    /// offsets.
+    pub(crate) fn restore(&self) {
+        for (fd, identity, offset) in &self.nameless {
+            let file = sys::borrow(*fd);
+            if fstat(file).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == *identity) {
+                let _ = seek(file, SeekFrom::Start(*offset));
+            }
+        }
+        for child in children().into_iter().filter(|child| !self.children.contains(child)) {
+            reap(child);
+        }
+    }
+}
+
+/// The children of this process, those that have ended as well.
+fn children() -> Vec<Pid> {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    if matches!(waitid(WaitId::All, options), Err(Errno::CHILD)) {
+        return Vec::new();
+    }
+    let list = std::fs::read_to_string("/proc/thread-self/children").unwrap_or_default();
+    list.split_ascii_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
+}
+
+fn reap(child: Pid) {
+    let began = Instant::now();
+    let place = |of: String| readlink(of, Vec::new());
+    while matches!(waitpid(Some(child), WaitOptions::NOHANG), Ok(None)) {
+        let is_free = place(format!("/proc/{}/ns/mnt", child.as_raw_pid()))
+            .is_ok_and(|its| Ok(its) == place("/proc/thread-self/ns/mnt".to_owned()));
+        if is_free || began.elapsed() > LONGEST {
+            return;
+        }
+        std::thread::sleep(LOOK);
+    }
+}
