@@ -161,7 +161,7 @@ impl Lent {
         if self.ended {
             return Ok(self.waiting.has(self.key));
         }
-        self.lend(there)?;
+        self.lend()?;
         // The end first: what comes before it is there then.
         let ended = self.has_ended();
         let there = waits_in(&self.outer)?;
@@ -214,20 +214,26 @@ impl Lent {
         Ok(true)
     }
 
-    /// Lends as much as there is room for of what waits, which is `there` bytes.
-    fn lend(&mut self, there: usize) -> Result<(), Errno> {
-        if self.lent == self.record.len() && there > self.lent {
-            let copy = copied(&self.outer)?;
-            self.record.extend(copy.get(self.lent..).unwrap_or_default());
-        }
-        let new = &self.record[self.lent..];
-        if !new.is_empty() {
-            self.lent += match self.both {
+    /// Lends as much as there is room for of what waits: all of it, or until the inner pipe is full. Where it is not
+    /// full nothing tells that members have read.
+    fn lend(&mut self) -> Result<(), Errno> {
+        loop {
+            if self.lent == self.record.len() && waits_in(&self.outer)? > self.lent {
+                let copy = copied(&self.outer)?;
+                self.record.extend(copy.get(self.lent..).unwrap_or_default());
+            }
+            let new = &self.record[self.lent..];
+            let length = match self.both {
+                _ if new.is_empty() => return Ok(()),
                 true => put(&reopened(&self.inner, OFlags::WRONLY)?, new)?,
                 false => put(&self.inner, new)?,
             };
+            let is_full = length < new.len();
+            self.lent += length;
+            if is_full {
+                return Ok(());
+            }
         }
-        Ok(())
     }
 
     /// Makes room outside, so that who writes there can go on.
