@@ -363,7 +363,7 @@ impl<'s> Prepared<'s> {
             return Err(error);
         }
         journal.write_checkpoint(turn, durable)?;
-        self.tx.meta.stages.iter().try_for_each(|path| stage::remove_stage(path, None))?;
+        stage::remove_stages(self.tx.path(), &mut self.tx.meta.clone())?;
         match self.leaves {
             true => self.state.set_aside(self.plan.tx).map(drop),
             false => self.state.discard(self.plan.tx),

@@ -150,10 +150,12 @@ pub(crate) fn recover_journal(state: &StateDir, journal: &Journal) -> Result<Rec
     }
     for plan in &mounted {
         journal.waited(plan.tx)?;
+        unstage(state, plan.tx)?;
         // The record names its stage directories, whatever else is lost.
-        let stages = plan.areas.iter().filter(|area| area.stage != area.point);
-        stages.map(|area| &area.stage).try_for_each(|path| stage::remove_stage(path, None))?;
-        clean(state, plan.tx)?;
+        for area in plan.areas.iter().filter(|area| area.stage != area.point) {
+            stage::remove_stage(&area.stage, None, &mut |_| {})?;
+        }
+        state.discard(plan.tx)?;
     }
     journal.trust_again(&turn);
     Ok(report)
@@ -223,12 +225,14 @@ pub(crate) fn require_areas(plan: &Plan) -> Result<()> {
     }
 }
 
-/// Removes the directory of a transaction, and its stage directories elsewhere.
-fn clean(state: &StateDir, id: TxId) -> Result<()> {
-    if let Some(meta) = state.meta(id)? {
-        meta.staged().try_for_each(|(path, time)| stage::remove_stage(path, time))?;
+/// Removes the stage directories that a transaction has elsewhere.
+fn unstage(state: &StateDir, id: TxId) -> Result<()> {
+    match state.meta(id)? {
+        Some(mut meta) => {
+            stage::remove_stages(&state.path().join(StateDir::tx_path(id)), &mut meta)
+        }
+        None => Ok(()),
     }
-    state.discard(id)
 }
 
 /// Removes what transaction `id` left if no process holds it. The caller holds the table, so that
@@ -250,7 +254,8 @@ fn discard_if_dead(state: &StateDir, id: TxId) -> Result<bool> {
         Err(error) => return Err(error),
     };
     if dead {
-        clean(state, id)?;
+        unstage(state, id)?;
+        state.discard(id)?;
     }
     Ok(dead)
 }

@@ -15,8 +15,9 @@ use txos_host::Tree;
 
 use super::copy::Copied;
 use crate::{
-    Result, StoreError, TxDir,
+    Result, StoreError, TxDir, TxMeta,
     plan::{Ident, Plan},
+    state::{append_meta, meta_time},
     sys::{self, Object},
 };
 
@@ -38,32 +39,85 @@ pub(crate) fn stage_foreign(tx: &mut TxDir, plan: &mut Plan, durable: bool) -> R
 
 /// Removes all stage directories on other mounts.
 pub(crate) fn unstage(tx: &mut TxDir) -> Result<()> {
-    tx.meta.staged().try_for_each(|(stage, time)| remove_stage(stage, time))?;
+    remove_stages(tx.path(), &mut tx.meta.clone())?;
     tx.meta.stages.clear();
     tx.meta.stage_times.clear();
     Ok(())
 }
 
+/// Removes the stage directories of the transaction whose directory is `dir`.
+///
+/// Removing one moves the time of the directory above it, which is set back. Who died in between has said
+/// in `meta` what the time was.
+pub(crate) fn remove_stages(dir: &Path, meta: &mut TxMeta) -> Result<()> {
+    let died = meta.leaving.zip(meta_time(dir));
+    for (number, path) in meta.stages.clone().iter().enumerate() {
+        let time = meta.stage_times.get(number).copied();
+        let removed = remove_stage(path, time, &mut |time| {
+            meta.stage_times.resize(meta.stages.len(), Stamp::default());
+            meta.stage_times[number] = time;
+            meta.leaving = Some(number);
+            // Without it all is removed the same: the time is at stake, and only if this process dies now.
+            let _ = append_meta(dir, meta);
+        })?;
+        if let (false, Some((leaving, said)), Some(time)) = (removed, died, time)
+            && leaving == number
+        {
+            settle(path, said, time)?;
+        }
+    }
+    Ok(())
+}
+
+/// Sets the time of the directory above a stage directory back to `time`, if the removal has moved it, before
+/// which its maker `said` so and after which he died.
+fn settle(path: &Path, said: Stamp, time: Stamp) -> Result<()> {
+    let Some(above) = path.parent() else { return Ok(()) };
+    let above = Tree::open(above)?;
+    match Object::open(&above, Path::new(""))? {
+        Some(dir) if at_once(dir.attrs.mtime, said) => {
+            set_back(&dir, time)?;
+            make_lasting(&above)
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Removes a stage directory, and makes that lasting: nobody knows of it once the transaction's own
 /// directory is gone, which another file system may remember first. One that is not there (any
-/// more) is no error.
+/// more) is no error; gives whether it was.
 ///
 /// Who died right after making it left the directory above with a time that nobody but he had moved: it
-/// gets `time` back, which it had before.
-pub(crate) fn remove_stage(path: &Path, time: Option<Stamp>) -> Result<()> {
-    let (Some(above), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
+/// gets `time` back, which it had before. Just before the name goes, `note` is told the time that the
+/// directory above has afterwards.
+pub(crate) fn remove_stage(
+    path: &Path,
+    time: Option<Stamp>,
+    note: &mut dyn FnMut(Stamp),
+) -> Result<bool> {
+    let (Some(above), Some(name)) = (path.parent(), path.file_name()) else { return Ok(false) };
     let ours = name.to_string_lossy().starts_with(".txos-");
     if !ours || std::fs::symlink_metadata(path).is_err() {
-        return Ok(());
+        return Ok(false);
     }
-    let above = Tree::open(above)?;
-    let moved = moved_by(&above, Path::new(name))?;
-    unnoticed(&above, Path::new(""), || sys::remove_tree(&above, Path::new(name)))?;
-    if let (Some(time), Some(dir), true) = (time, Object::open(&above, Path::new(""))?, moved) {
+    let (above, name) = (Tree::open(above)?, Path::new(name));
+    let moved = moved_by(&above, name)?;
+    // All that takes long before the time is looked at.
+    sys::remove_tree(&above, &name.join("stage"))?;
+    let dir = Object::open(&above, Path::new(""))?;
+    let time = dir.as_ref().map(|dir| time.filter(|_| moved).unwrap_or(dir.attrs.mtime));
+    time.into_iter().for_each(note);
+    sys::remove_tree(&above, name)?;
+    if let (Some(dir), Some(time)) = (dir, time) {
         set_back(&dir, time)?;
     }
-    match sys::flush(sys::place(&above, Path::new(""))) {
-        Err(StoreError::Io { errno: Errno::ACCESS, .. }) => sys::flush_file_system(&above),
+    make_lasting(&above)?;
+    Ok(true)
+}
+
+fn make_lasting(above: &Tree) -> Result<()> {
+    match sys::flush(sys::place(above, Path::new(""))) {
+        Err(StoreError::Io { errno: Errno::ACCESS, .. }) => sys::flush_file_system(above),
         other => other,
     }
 }
@@ -74,13 +128,18 @@ const SETTLED: u32 = 0o1700;
 /// Whether the directory called `name` was made and its maker died before he set the time of the one above
 /// it back, which nobody has changed since.
 fn moved_by(above: &Tree, name: &Path) -> Result<bool> {
+    let (dir, made) = (sys::place(above, Path::new("")).attrs()?, sys::place(above, name).attrs()?);
+    let settled = made.is_none_or(|made| made.perm == SETTLED);
+    let times = dir.zip(made).map(|(dir, made)| (dir.mtime, made.id.birth));
+    Ok(!settled && times.is_some_and(|(moved, born)| at_once(moved, born)))
+}
+
+/// Whether two things may have been done one right after the other.
+fn at_once(one: Stamp, other: Stamp) -> bool {
     /// A tick of the coarsest kernel clock, by which two times of one call may differ.
     const TICK: i128 = 10_000_000;
     let nanos = |stamp: Stamp| i128::from(stamp.sec) * 1_000_000_000 + i128::from(stamp.nsec);
-    let (dir, made) = (sys::place(above, Path::new("")).attrs()?, sys::place(above, name).attrs()?);
-    let times = dir.zip(made).map(|(dir, made)| (nanos(dir.mtime), nanos(made.id.birth)));
-    let settled = made.is_none_or(|made| made.perm == SETTLED);
-    Ok(!settled && times.is_some_and(|(moved, born)| moved.abs_diff(born) <= TICK.unsigned_abs()))
+    nanos(one).abs_diff(nanos(other)) <= TICK.unsigned_abs()
 }
 
 fn needs_stage(plan: &Plan, area: u32) -> bool {

@@ -20,7 +20,7 @@ mod layout;
 mod strip;
 
 pub(crate) use copy::copy_tree;
-pub(crate) use foreign::{remove_stage, stage_foreign, unstage};
+pub(crate) use foreign::{remove_stage, remove_stages, stage_foreign, unstage};
 
 use std::{
     collections::HashSet,

@@ -47,6 +47,7 @@ pub use place::default_directory;
 #[cfg(any(test, fuzzing))]
 pub(crate) use txdir::last_meta;
 pub use txdir::{Layer, TxDir, TxMeta, TxState, TxStatus};
+pub(crate) use txdir::{append_meta, meta_time};
 
 use crate::{Result, StoreError, sys};
 

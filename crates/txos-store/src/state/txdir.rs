@@ -85,14 +85,9 @@ pub struct TxMeta {
     /// When the directory that each was made in had been changed last, before.
     #[serde(default)]
     pub stage_times: Vec<Stamp>,
-}
-
-impl TxMeta {
-    /// The stage directories, each with the time that the directory above it had before.
-    pub(crate) fn staged(&self) -> impl Iterator<Item = (&PathBuf, Option<Stamp>)> {
-        let times = self.stage_times.iter().copied().map(Some).chain(std::iter::repeat(None));
-        self.stages.iter().zip(times)
-    }
+    /// Which of them is about to lose its name; its time is the one of just before that, then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leaving: Option<usize>,
 }
 
 /// A transaction as others see it.
@@ -142,6 +137,7 @@ impl TxDir {
             layers: Vec::new(),
             stages: Vec::new(),
             stage_times: Vec::new(),
+            leaving: None,
         };
         let dir = Self::locked(path, meta)?;
         dir.save()?;
@@ -298,20 +294,11 @@ impl TxDir {
     }
 
     fn append(&self) -> Result<File> {
-        let path = self.meta_path();
-        let failed = |error: io::Error| StoreError::std("write", &path, &error);
-        let mut text = serde_json::to_vec(&self.meta).map_err(|error| failed(error.into()))?;
-        text.push(b'\n');
-        let mut options = OpenOptions::new();
-        let file =
-            options.read(true).append(true).create(true).mode(0o600).open(&path).map_err(failed)?;
-        let end = file.metadata().map_err(failed)?.len();
-        sys::write_all(&file, &text, end).map_err(|errno| StoreError::io("write", &path, errno))?;
-        Ok(file)
+        append_meta(&self.path, &self.meta)
     }
 
     fn meta_path(&self) -> PathBuf {
-        self.path.join("meta.json")
+        meta_path(&self.path)
     }
 
     /// Removes the directory with all that is in it.
@@ -340,7 +327,7 @@ pub(super) fn alive(path: &Path) -> bool {
 /// What was last said of the transaction whose directory is at `path`: `None` if that is nothing,
 /// or a power cut took it.
 pub(super) fn read_meta(path: &Path) -> Result<Option<TxMeta>> {
-    let file = path.join("meta.json");
+    let file = meta_path(path);
     let text = match fs::read(&file) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -353,6 +340,30 @@ pub(super) fn read_meta(path: &Path) -> Result<Option<TxMeta>> {
         return Err(StoreError::damaged(&file, detail, remedy));
     }
     Ok(last)
+}
+
+fn meta_path(dir: &Path) -> PathBuf {
+    dir.join("meta.json")
+}
+
+/// Says of the transaction whose directory is `dir` what holds from now on.
+pub(crate) fn append_meta(dir: &Path, meta: &TxMeta) -> Result<File> {
+    let path = meta_path(dir);
+    let failed = |error: io::Error| StoreError::std("write", &path, &error);
+    let mut text = serde_json::to_vec(meta).map_err(|error| failed(error.into()))?;
+    text.push(b'\n');
+    let mut options = OpenOptions::new();
+    let file =
+        options.read(true).append(true).create(true).mode(0o600).open(&path).map_err(failed)?;
+    let end = file.metadata().map_err(failed)?.len();
+    sys::write_all(&file, &text, end).map_err(|errno| StoreError::io("write", &path, errno))?;
+    Ok(file)
+}
+
+/// When something was last said of the transaction whose directory is `dir`.
+pub(crate) fn meta_time(dir: &Path) -> Option<Stamp> {
+    let attrs = attrs_of(File::open(meta_path(dir)).ok()?).ok()?;
+    Some(attrs.mtime)
 }
 
 /// The last whole line that can be read.
