@@ -1,7 +1,7 @@
 //! The calls for which no safe wrapper exists.
 #![allow(unsafe_code)] // signals with what came with them, threads by descriptor
 
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::io::Errno;
 use txos_protocol::RUNG;
@@ -24,6 +24,33 @@ pub(crate) fn open_thread(task: i32) -> Result<OwnedFd, Errno> {
         }
     }
     Err(last())
+}
+
+/// The device of captures (`/dev/fuse`): its numbers, in Linux's list of devices.
+const FUSE: (u32, u32) = (10, 229);
+
+/// Gives the calling thread a table of descriptors of its own, and closes the devices of captures in it.
+pub(crate) fn leave_captures() -> Result<(), Errno> {
+    use rustix::{
+        fs::{Dir, FileType, Mode, OFlags, fstat, major, minor, open},
+        thread::{UnshareFlags, unshare_unsafe},
+    };
+    // SAFETY: whoever owns a descriptor finds it at its number, in either table.
+    unsafe { unshare_unsafe(UnshareFlags::FILES) }?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let table = Dir::new(open("/proc/thread-self/fd", flags, Mode::empty())?)?;
+    for entry in table {
+        let name = entry?.file_name().to_str().ok().and_then(|name| name.parse::<i32>().ok());
+        let Some(fd) = name else { continue };
+        // SAFETY: it is open, as the list says, and closed by nobody else: the table is this thread's own.
+        let Ok(stat) = fstat(unsafe { BorrowedFd::borrow_raw(fd) }) else { continue };
+        let is_device = FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice;
+        if is_device && (major(stat.st_rdev), minor(stat.st_rdev)) == FUSE {
+            // SAFETY: the owner's descriptor is in another table; nothing uses this copy.
+            unsafe { libc::close(fd) };
+        }
+    }
+    Ok(())
 }
 
 /// Sends a signal, with what its sender gave along (pidfd_send_signal(2)).

@@ -19,17 +19,19 @@ use std::{
 
 use rustix::{
     fs::{Mode, OFlags, ResolveFlags, openat2, readlink, stat},
+    io::Errno,
     time::{ClockId, clock_gettime},
 };
 use txos_capture::{Capture, CaptureSpec, IdMap};
 use txos_core::{Stamp, TxId};
 use txos_host::Tree;
+use txos_protocol::{pair, send_all};
 use txos_store::{ExclusiveLock, Loss, StateDir, TxDir};
 use txos_view::{
     Credentials, Layer, SignalState, ViewSpec, Warm, detached_capture, plan_layers, warm,
 };
 
-use crate::{Result, SessionError, contender::Contender};
+use crate::{Result, SessionError, contender::Contender, sys};
 
 /// Name under which the session holds the state directory's lock, and of its views.
 pub const HOLDER: &str = "a program's transaction";
@@ -245,10 +247,21 @@ impl Host {
 
     fn over(&self, base: Base, mut dir: TxDir) -> Result<View> {
         let spec = self.spec(&mut dir)?;
-        let warm = in_a_thread(|| warm(&spec, base.stable.as_fd(), &self.source))??;
-        base.capture.begin_recording();
         let place = self.place.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        visit(&warm, &place);
+        let failed = || SessionError::step("hand a view over");
+        let (ours, theirs) = pair().map_err(failed())?;
+        let mounts = apart(|| {
+            let warm = warm(&spec, base.stable.as_fd(), &self.source)?;
+            base.capture.begin_recording();
+            visit(&warm, &place);
+            let both = [warm.namespace.as_fd(), warm.root.as_fd()];
+            send_all(&theirs, &[0], &both).map_err(failed())?;
+            Ok::<_, SessionError>(warm.mounts)
+        })??;
+        let (_, both) = ours.receive_all(&mut [0]).map_err(failed())?;
+        let both: [OwnedFd; 2] = both.try_into().map_err(|_| failed()(Errno::PROTO))?;
+        let [namespace, root] = both;
+        let warm = Warm { namespace, root, mounts };
         let ready = Mark::of(&base, &dir);
         Ok(View { warm, base, dir, started: now(), ready })
     }
@@ -376,7 +389,18 @@ pub(crate) fn now() -> Stamp {
     Stamp { sec: now.tv_sec, nsec: now.tv_nsec as u32 }
 }
 
-/// Runs `work` in a thread of its own, whose namespaces end with it.
-fn in_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T> {
-    std::thread::scope(|scope| scope.spawn(work).join().map_err(|_| SessionError::Panicked))
+/// Runs `work` in a thread of its own, whose namespaces end with it, and its table of descriptors: a copy without the
+/// devices of captures.
+///
+/// The kernel asks such a device for what is done in a view, and whoever waits for the answer waits even when he is
+/// killed. The device is closed when nobody has it any more, and the wait over. So whoever has it never waits, or
+/// a session that is killed in between would neither answer nor end.
+fn apart<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T> {
+    let without_devices = || {
+        sys::leave_captures().map_err(SessionError::step("leave the devices of captures"))?;
+        Ok(work())
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(without_devices).join().map_err(|_| SessionError::Panicked)?
+    })
 }
