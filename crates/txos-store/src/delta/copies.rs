@@ -49,10 +49,15 @@ impl Resolver<'_> {
 
     fn group<'n>(&mut self, names: Vec<&'n Node>) -> Option<Group<'n>> {
         let id = names[0].origin.as_ref()?.attrs.id;
-        let added = names.iter().filter(|node| node.kept().is_none()).count();
+        let added: BTreeSet<&Path> = (names.iter().filter(|node| node.kept().is_none()))
+            .map(|node| node.rel.as_path())
+            .collect();
         let mut sources = Vec::new();
         if let Some(gone) = self.by_id.get_mut(&id) {
-            let first = gone.len().saturating_sub(added);
+            // A name that comes again, in another directory, is one of those: as a name that goes it
+            // would be taken for the one that comes.
+            gone.sort_by_key(|name| added.contains(name.as_path()));
+            let first = gone.len().saturating_sub(added.len());
             sources = gone.split_off(first);
         }
         for source in &sources {
@@ -99,8 +104,12 @@ impl Resolver<'_> {
         let reader = self.reader;
         self.in_place(&anchor, first, (reader.upper, &first.rel), Some(&first.rel))?;
         let mut name = kept.map(|node| node.rel.clone());
-        for node in names.into_iter().filter(|node| node.kept().is_none()) {
-            match sources.pop() {
+        let mut added: Vec<&Node> =
+            names.into_iter().filter(|node| node.kept().is_none()).collect();
+        added.sort_by_key(|node| !sources.contains(&node.rel));
+        for node in added {
+            let again = sources.iter().position(|source| *source == node.rel);
+            match again.map(|at| sources.remove(at)).or_else(|| sources.pop()) {
                 Some(from) => self.move_file(from, node, id),
                 None => {
                     let from = name.clone().unwrap_or_else(|| self.final_path(&anchor));

@@ -168,6 +168,12 @@ const CASES: &[Case] = &[
     ("one of several names renamed", |root| {
         fs::rename(root.join("two"), root.join("dir/zwei")).unwrap();
     }),
+    ("one of several names stays, in a directory that takes the place of its own", |root| {
+        fs::rename(root.join("dir/three"), root.join("d1/three")).unwrap();
+        fs::remove_dir_all(root.join("dir")).unwrap();
+        fs::remove_file(root.join("two")).unwrap();
+        fs::rename(root.join("d1"), root.join("dir")).unwrap();
+    }),
     ("files exchanged", |root| exchange(&root.join("file"), &root.join("dir/a"))),
     ("files rotated", |root| {
         fs::rename(root.join("file"), root.join("t")).unwrap();
