@@ -164,9 +164,8 @@ impl Watcher for Careful {
 #[derive(Default)]
 struct Tally {
     distinct: HashSet<u64>,
+    runs: usize,
     transactions: usize,
-    /// How many of them were of views.
-    views: usize,
     /// Images after which recovery finished something.
     finished: usize,
     /// Images that held no record of some commit yet.
@@ -404,36 +403,56 @@ fn images_of_power_cuts_recover_whole() {
     super::world::in_private_namespace(power_cuts);
 }
 
-fn power_cuts() {
-    let wanted: usize =
-        std::env::var("TXOS_IMAGES").ok().and_then(|count| count.parse().ok()).unwrap_or(1000);
-    let (seed, start) = (seed(), Instant::now());
+/// Cuts the runs that `make` makes, each at `each` places of those that are wanted, until there are as many
+/// distinct images as `TXOS_IMAGES` says, or `few`; as root alone, without whom there are none.
+fn cuts(
+    few: usize,
+    each: impl Fn(usize) -> usize,
+    mut make: impl FnMut(usize, Ground, &mut Rng) -> Option<Run>,
+) -> Tally {
+    let wanted = std::env::var("TXOS_IMAGES").ok().and_then(|count| count.parse().ok());
+    let wanted: usize = wanted.unwrap_or(few);
+    let seed = seed();
     println!("TXOS_SEED={seed}");
     let mut tally = Tally::default();
-    let each = (wanted / 250).max(40);
-    let mut number = 0;
     while tally.distinct.len() < wanted {
-        let mut rng = Rng::new(seed ^ (number as u64) << 32);
-        let Some(ground) = Ground::new() else { return };
+        let mut rng = Rng::new(seed ^ (tally.runs as u64) << 32);
+        let Some(ground) = Ground::new() else { break };
         let order = if rng.half() { Order::Ordered } else { Order::Unordered };
         crate::sys::watch::pass_for_ordered(order == Order::Ordered);
-        let view = number % 3 == 2;
-        let run =
-            if view { views::run(ground, &mut rng) } else { Some(small_run(ground, &mut rng)) };
-        number += 1;
+        let name = format!("TXOS_SEED={seed} run {}", tally.runs);
+        let run = make(tally.runs, ground, &mut rng);
+        tally.runs += 1;
         let Some(run) = run else { continue };
-        tally.views += usize::from(view);
         tally.transactions += run.promised.len().max(1);
-        let name = format!("TXOS_SEED={seed} run {}", number - 1);
-        examine(&run, each, order, &mut rng, &mut tally, &name);
+        examine(&run, each(wanted), order, &mut rng, &mut tally, &name);
     }
     crate::sys::watch::pass_for_ordered(false);
-    assert!(tally.views > 0, "of {number} runs none was of a view");
+    tally
+}
+
+fn power_cuts() {
+    let start = Instant::now();
+    let mut views = 0;
+    let tally = cuts(
+        1000,
+        |wanted| (wanted / 250).max(40),
+        |number, ground, rng| {
+            let view = number % 3 == 2;
+            let run = if view { views::run(ground, rng) } else { Some(small_run(ground, rng)) };
+            views += usize::from(view && run.is_some());
+            run
+        },
+    );
+    if tally.runs == 0 {
+        return;
+    }
+    assert!(views > 0, "of {} runs none was of a view", tally.runs);
     println!(
         "{} distinct images of {} transactions ({} of views), {} finished by recovery, {} before the last commit, in {:.0?}",
         tally.distinct.len(),
         tally.transactions,
-        tally.views,
+        views,
         tally.finished,
         tally.early,
         start.elapsed()

@@ -1,9 +1,13 @@
 //! Power cuts while a recovery finishes what an earlier one left.
 
-use std::fs;
+use std::{cell::RefCell, fs, rc::Rc};
 
-use super::{Ground, Order, Rng, Run, Tally, examine, seed};
-use crate::{SmallOp, Store, recover, tests::small::DURABLE};
+use super::{Ground, Rng, Run, cuts};
+use crate::{
+    SmallOp, Store, recover,
+    sys::watch::{KillAt, dead, watched},
+    tests::small::DURABLE,
+};
 
 /// Commits of which a power cut left only the records, and a recovery of them, of which each call is
 /// recorded.
@@ -36,8 +40,11 @@ fn run(ground: Ground, rng: &mut Rng) -> Run {
         store.commit_small(&ops, &DURABLE, &mut || Ok(())).unwrap();
     }
     let whole = ground.looks();
-    // Nobody has closed it, the shared page is gone, and so is what was not flushed.
-    std::mem::forget(store);
+    // Its process has died before it could close it, the shared page is gone, and so is what was not flushed.
+    watched(Rc::new(RefCell::new(KillAt(0))), || {
+        assert!(store.checkpoint().is_err() && dead());
+        drop(store);
+    });
     fs::remove_file(ground.roots()[0].join("journal/control")).unwrap();
     for host in &hosts {
         for entry in fs::read_dir(host).unwrap() {
@@ -64,22 +71,6 @@ fn power_cuts_in_a_recovery_lose_nothing() {
 }
 
 fn power_cuts() {
-    let wanted: usize =
-        std::env::var("TXOS_IMAGES").ok().and_then(|count| count.parse().ok()).unwrap_or(100);
-    let seed = seed();
-    println!("TXOS_SEED={seed}");
-    let mut tally = Tally::default();
-    let mut number = 0;
-    while tally.distinct.len() < wanted {
-        let mut rng = Rng::new(seed ^ (number as u64) << 32);
-        let Some(ground) = Ground::new() else { return };
-        let order = if rng.half() { Order::Ordered } else { Order::Unordered };
-        crate::sys::watch::pass_for_ordered(order == Order::Ordered);
-        let run = run(ground, &mut rng);
-        let name = format!("TXOS_SEED={seed} run {number}");
-        examine(&run, 20, order, &mut rng, &mut tally, &name);
-        number += 1;
-    }
-    crate::sys::watch::pass_for_ordered(false);
-    println!("{} images of {number} recoveries", tally.distinct.len());
+    let images = cuts(100, |_| 20, |_, ground, rng| Some(run(ground, rng)));
+    println!("{} images of recoveries", images.distinct.len());
 }
