@@ -34,7 +34,6 @@ use crate::link::Link;
 ///
 /// # Safety
 /// As the call itself: what is given must be what it takes.
-#[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn call_with(
     number: i64,
@@ -44,6 +43,7 @@ pub(crate) unsafe extern "C" fn call_with(
     d: usize,
     e: usize,
 ) -> isize {
+    #[cfg(target_arch = "x86_64")]
     naked_asm!(
         "mov rax, rdi",
         "mov rdi, rsi",
@@ -53,23 +53,8 @@ pub(crate) unsafe extern "C" fn call_with(
         "mov r8, r9",
         "syscall",
         "ret",
-    )
-}
-
-/// See above.
-///
-/// # Safety
-/// As above.
-#[cfg(target_arch = "aarch64")]
-#[unsafe(naked)]
-pub(crate) unsafe extern "C" fn call_with(
-    number: i64,
-    a: usize,
-    b: usize,
-    c: usize,
-    d: usize,
-    e: usize,
-) -> isize {
+    );
+    #[cfg(target_arch = "aarch64")]
     naked_asm!(
         "mov x8, x0",
         "mov x0, x1",
