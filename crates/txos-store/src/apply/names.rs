@@ -57,7 +57,10 @@ impl Applier<'_> {
                 Removal::KeepTheirs => {
                     // Under a renamed directory's old name anything may be by now.
                     let named = matches!(&spot, Spot::Host(path) if *path == op.path);
-                    if named && !self.made_there(op.area, &op.path)? {
+                    if named
+                        && !self.made_there(op.area, &op.path)?
+                        && !self.below_ours(op.area, &op.path)?
+                    {
                         self.keep(op.area, &op.path, "removed here, but replaced by another", None);
                     }
                     continue;
@@ -78,6 +81,19 @@ impl Applier<'_> {
         }
         self.skipped += 1;
         Ok(())
+    }
+
+    /// Whether a directory above an original path has been put there by this plan: then the path leads to what
+    /// has come along with it.
+    fn below_ours(&self, area: u32, original: &Path) -> Result<bool> {
+        for above in original.ancestors().skip(1) {
+            let Some(id) = self.ours.get(&(area, above.to_owned())) else { continue };
+            let found = place(self.host(area), above).attrs()?;
+            if found.is_some_and(|attrs| id.is(&attrs)) || self.made_there(area, above)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     fn move_away(&mut self, op: &Move) -> Result<()> {

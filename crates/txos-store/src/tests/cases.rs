@@ -10,12 +10,12 @@ use std::{
 };
 
 use rustix::fs::{
-    CWD, FallocateFlags, FileType, Mode, OFlags, RenameFlags, XattrFlags, fallocate, makedev,
-    mkdirat, mknodat, openat, removexattr, renameat_with, setxattr,
+    CWD, FallocateFlags, FileType, Mode, OFlags, XattrFlags, fallocate, makedev, mkdirat, mknodat,
+    openat, removexattr, setxattr,
 };
 use txos_core::Stamp;
 
-use super::world::{FULL, NO_METACOPY, THEN, World, able, chmod, chown, set_times};
+use super::world::{FULL, NO_METACOPY, THEN, World, able, chmod, chown, exchange, set_times};
 
 fn basic(root: &Path) {
     fs::create_dir_all(root.join("dir/sub")).unwrap();
@@ -118,10 +118,6 @@ const CAPABILITY: &[u8] = &[1, 0, 0, 2, 0, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 
 
 fn mknod(path: &Path, kind: FileType, device: u64) {
     mknodat(CWD, path, kind, Mode::from_raw_mode(0o640), device).unwrap();
-}
-
-fn exchange(one: &Path, other: &Path) {
-    renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE).unwrap();
 }
 
 /// Every case: what it does, in a view and natively.

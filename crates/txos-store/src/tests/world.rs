@@ -9,7 +9,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, CWD, Timespec, Timestamps, XattrFlags, utimensat},
+    fs::{AtFlags, CWD, RenameFlags, Timespec, Timestamps, XattrFlags, renameat_with, utimensat},
     io::Errno,
     mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_change, unmount},
     thread::UnshareFlags,
@@ -359,6 +359,10 @@ pub(super) fn set_times(path: &Path, atime: Stamp, mtime: Stamp) {
     let spec = |stamp: Stamp| Timespec { tv_sec: stamp.sec, tv_nsec: stamp.nsec.into() };
     let times = Timestamps { last_access: spec(atime), last_modification: spec(mtime) };
     utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
+}
+
+pub(super) fn exchange(one: &Path, other: &Path) {
+    renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE).unwrap();
 }
 
 pub(super) fn chmod(path: &Path, mode: u32) {
