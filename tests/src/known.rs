@@ -34,6 +34,15 @@ pub const KNOWN: &[Known] = &[
                  outside can't be renamed by one call; programs fall back to copying",
     },
     Known {
+        op: "rename",
+        with: "",
+        native: "ok",
+        inside: "ESTALE",
+        who: Some(Who::User),
+        reason: "overlayfs gives its index to no user namespace, so two names of one file are two files; \
+                 natively nothing is done, and nothing is done here",
+    },
+    Known {
         op: "mknod",
         with: "",
         native: "ok",

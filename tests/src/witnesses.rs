@@ -85,6 +85,7 @@ pub const WITNESSES: &[Witness] = &[
         ("effects_calls", "directories_of_users"),
         "old",
     ),
+    by("one name of a file onto another", RENAMES, ("effects_calls", "names_of_one_file"), "one"),
     by(
         "RENAME_WHITEOUT",
         &["renameat2"],

@@ -169,6 +169,22 @@ fn directories_of_users() {
 }
 
 #[test]
+fn names_of_one_file() {
+    for_one(Who::User, |scratch, txos| {
+        let calls = ["rename", "renameat", "renameat2"];
+        let again = by(scratch, &calls, "rename other one");
+        let script = format!("echo x >one; ln one other; {again}; ls");
+        let native = exec::run(txos.command("sh".as_ref(), ["-c", &script]));
+        assert!(native.expect(0).stdout.ends_with("one\nother\n"), "{native}");
+        std::fs::remove_file(scratch.inside().join("other")).unwrap();
+        let out = txos.sh(&[], &format!("ln one other; {again}"));
+        all_answer(out.expect(0), &calls, "ESTALE");
+        let same = |name| std::fs::read_to_string(scratch.inside().join(name)).unwrap() == "x\n";
+        assert!(same("one") && same("other"));
+    });
+}
+
+#[test]
 fn whiteouts() {
     for_one(Who::Root, |scratch, txos| {
         let out = txos.sh(&[], &by(scratch, &["mknod", "mknodat"], "mknod CALL"));

@@ -69,6 +69,13 @@ const MOVED_BY_A_USER: Case = when(
     "EXDEV, because overlayfs grants redirect_dir to no user namespace; mv and its kind copy instead.",
 );
 
+const ONTO_ANOTHER_NAME: Case = when(
+    "one name of a file onto another name of it, without privilege",
+    Refused,
+    "ESTALE, because overlayfs gives its index to no user namespace: the names are separate files there; \
+        natively nothing is done.",
+);
+
 const LOCK_SAYS: &str = "A lock on a file that exists outside is also taken there, in the member's \
     place: busy outside is busy inside. Outside it is held until the transaction has committed or \
     aborted, also when members unlock it before.";
@@ -120,13 +127,19 @@ pub(super) const ROWS: &[Entry] = &[
         "Changes a name in the shadow; the same change is made outside at commit, and none at \
          abort.",
     ),
-    cases(&["rename", "renameat"], Transactional, RENAME_SAYS, &[MOVED_BY_A_USER]),
+    cases(
+        &["rename", "renameat"],
+        Transactional,
+        RENAME_SAYS,
+        &[MOVED_BY_A_USER, ONTO_ANOTHER_NAME],
+    ),
     cases(
         &["renameat2"],
         Transactional,
         RENAME_SAYS,
         &[
             MOVED_BY_A_USER,
+            ONTO_ANOTHER_NAME,
             when(
                 "RENAME_WHITEOUT",
                 Refused,
