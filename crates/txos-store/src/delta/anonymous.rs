@@ -7,15 +7,16 @@
 //! there, the other must not; so the transaction is refused.
 //!
 //! Links, devices, FIFOs and sockets can bear no `user.*` attribute, so none of their copies is
-//! marked. Which objects were copied up, and when, the capture has seen all the same: one that
-//! covers its like, if that was copied up after the other was made, is the copy of it; one that
-//! covers none is the copy of a like one that is gone, if there is one such, or one with the same
-//! size, owner, mode and time; a further name of a copy is a further name of its original.
+//! marked. Which objects were copied up, and when, the capture has seen all the same. One whose time is
+//! not that of its birth and that covers its like, if that was copied up after the other was made, is
+//! the copy of it; one that covers none is the copy of a like one that is gone, if there is one such, or
+//! one with the same size, owner, mode and time; a further name of a copy is a further name of its
+//! original.
 
 use std::{collections::HashMap, path::Path};
 
 use rustix::fs::readlinkat;
-use txos_core::{Attrs, FileKind, Origin};
+use txos_core::{Attrs, FileKind, Origin, Stamp};
 use txos_host::Tree;
 
 use super::{
@@ -49,7 +50,7 @@ fn unmarkable(reader: &Reader<'_>, walk: &mut Walk, gone: &mut Gone) -> Result<(
     for covering in [true, false] {
         for node in walk.nodes.iter_mut() {
             let special = !matches!(node.attrs.kind, FileKind::File | FileKind::Dir);
-            if node.fate != Fate::New || !special {
+            if node.fate != Fate::New || !special || made_inside(node) {
                 continue;
             }
             let object = (node.attrs.id.dev, node.attrs.id.ino);
@@ -74,6 +75,13 @@ fn unmarkable(reader: &Reader<'_>, walk: &mut Walk, gone: &mut Gone) -> Result<(
         }
     }
     Ok(())
+}
+
+/// Whether an object was surely made in the transaction: its time is still that of its birth, while a copy
+/// gets the time of its original.
+fn made_inside(node: &Node) -> bool {
+    let born = node.attrs.id.birth;
+    born != Stamp::default() && node.attrs.mtime == born
 }
 
 /// The object that is gone and that lives on in `node`, if it can be told.

@@ -514,6 +514,16 @@ fn a_users_view() {
             fs::remove_file(root.join("link")).unwrap();
             symlink("elsewhere", root.join("link")).unwrap();
         }),
+        ("symbolic link made, then the like of it renamed and removed", |root| {
+            symlink("file", root.join("new")).unwrap();
+            fs::rename(root.join("link"), root.join("dir/link")).unwrap();
+            fs::remove_dir_all(root.join("dir")).unwrap();
+        }),
+        ("symbolic link made, then put in the place of its like, which was changed", |root| {
+            symlink("file", root.join("new")).unwrap();
+            set_times(&root.join("link"), stamp(5, 6), stamp(7, 8));
+            fs::rename(root.join("new"), root.join("link")).unwrap();
+        }),
     ];
     for (name, act) in cases {
         eprintln!("{name}");
