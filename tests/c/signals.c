@@ -459,6 +459,98 @@ static void who_is_not_told_learns_of_it_at_the_end(void) {
     }
 }
 
+static void block_all(void) {
+    sigset_t all;
+    sigfillset(&all);
+    CHECK_EQ(sigprocmask(SIG_SETMASK, &all, NULL), 0);
+}
+
+static void what_waits_of_a_try_goes_with_it(void) {
+    prepare();
+    signal(SIGUSR1, handler);
+    int tries = sys_xbegin(FLAGS);
+    if (tries < 2) {
+        block_all();
+        CHECK_EQ(raise(SIGUSR1), 0);
+        CHECK_EQ(kill(getpid(), SIGTERM), 0);
+        for (int i = 0; i < 3; i++) {
+            CHECK_EQ(sigqueue(getpid(), SIGRTMIN, (union sigval){.sival_int = i}), 0);
+        }
+        pid_t child = fork();
+        if (child == 0) _exit(kill(getppid(), SIGUSR2));
+        CHECK_EQ(waitpid(child, NULL, 0), child);
+        sys_xabort(0);
+    }
+    CHECK_EQ(tries, 2);
+    CHECK_EQ(handled, 0);
+    CHECK_EQ(shared->runs, 0);
+    CHECK_EQ(sys_xend(), 0);
+    CHECK_EQ(shared->runs, 0);
+}
+
+static void what_waits_comes_after_a_commit(void) {
+    prepare();
+    signal(SIGUSR1, handler);
+    sigset_t none;
+    sigemptyset(&none);
+    CHECK_EQ(sys_xbegin(FLAGS), 0);
+    block_all();
+    CHECK_EQ(raise(SIGUSR1), 0);
+    CHECK_EQ(sys_xend(), 0);
+    CHECK_EQ(handled, 0);
+    CHECK_EQ(sigprocmask(SIG_SETMASK, &none, NULL), 0);
+    CHECK_EQ(handled, 1);
+}
+
+static void what_waits_from_others_goes_on_waiting(void) {
+    prepare();
+    sigset_t mine, waiting;
+    sigemptyset(&mine);
+    sigaddset(&mine, SIGUSR2);
+    CHECK_EQ(sigprocmask(SIG_SETMASK, &mine, NULL), 0);
+    CHECK_EQ(raise(SIGUSR2), 0);
+    signal(SIGUSR1, handler);
+    struct sigaction action = {.sa_sigaction = detailed, .sa_flags = SA_SIGINFO};
+    CHECK_EQ(sigaction(SIGRTMIN, &action, NULL), 0);
+    int begun = sys_xbegin(FLAGS);
+    if (begun == 0) {
+        block_all();
+        from_outside("USR1");
+        from_outside("RTMIN");
+        from_outside("RTMIN");
+        CHECK_EQ(sigqueue(getpid(), SIGRTMIN, (union sigval){.sival_int = 1}), 0);
+        sys_xabort(1);
+    }
+    CHECK_EQ(begun, -ECANCELED);
+    // They come from outside, three of them; what waited before still does.
+    CHECK_EQ(handled, 3);
+    CHECK_EQ(value, 0);
+    CHECK(sender != getpid());
+    CHECK_EQ(sigpending(&waiting), 0);
+    CHECK(sigismember(&waiting, SIGUSR2));
+}
+
+static void of_children_that_go_with_a_try_nobody_is_told(void) {
+    prepare();
+    signal(SIGCHLD, handler);
+    int begun = sys_xbegin(FLAGS);
+    if (begun == 0) {
+        block_all();
+        pid_t child = fork();
+        if (child == 0) _exit(0);
+        CHECK_EQ(waitpid(child, NULL, 0), child);
+        child = fork();
+        CHECK_THAT(child, >=, 0);
+        if (child == 0) {
+            pause();
+            _exit(0);
+        }
+        sys_xabort(1);
+    }
+    CHECK_EQ(begun, -ECANCELED);
+    CHECK_EQ(shared->runs, 0);
+}
+
 static void group_and_scheduling_come_back(void) {
     pid_t pid = fork();
     if (pid == 0) {
@@ -532,6 +624,11 @@ int main(int argc, char **argv) {
         {"who_meets_a_change_begins_again_at_once", who_meets_a_change_begins_again_at_once},
         {"the_programs_own_urgent_signals_are_its_own", the_programs_own_urgent_signals_are_its_own},
         {"who_is_not_told_learns_of_it_at_the_end", who_is_not_told_learns_of_it_at_the_end},
+        {"what_waits_of_a_try_goes_with_it", what_waits_of_a_try_goes_with_it},
+        {"what_waits_comes_after_a_commit", what_waits_comes_after_a_commit},
+        {"what_waits_from_others_goes_on_waiting", what_waits_from_others_goes_on_waiting},
+        {"of_children_that_go_with_a_try_nobody_is_told",
+         of_children_that_go_with_a_try_nobody_is_told},
         {"group_and_scheduling_come_back", group_and_scheduling_come_back},
         {"a_session_of_its_own_ends_it", a_session_of_its_own_ends_it},
         {NULL, NULL},

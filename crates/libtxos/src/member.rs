@@ -284,14 +284,15 @@ impl Thread {
         let ask = self.ask().map_err(negative)?;
         self.losses = 0;
         let before = checkpoint::Before::look().map_err(negative)?;
+        let deferred = flags & TX_DEFER_SIGNALS != 0;
         match checkpoint::take(ask, high()).map_err(negative)? {
             Taken::First => {}
             Taken::Again(tries @ 0..) => {
-                before.restore();
+                before.restore(deferred);
                 self.losses = tries.cast_unsigned();
             }
             Taken::Again(code) => {
-                before.restore();
+                before.restore(deferred);
                 checkpoint::release();
                 return Err(code);
             }

@@ -53,5 +53,5 @@ impl Before {
     }
 
     /// Nothing is rolled back.
-    pub(crate) fn restore(&self) {}
+    pub(crate) fn restore(&self, _deferred: bool) {}
 }

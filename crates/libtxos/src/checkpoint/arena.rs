@@ -12,6 +12,7 @@ use super::{
     facts::Facts,
     files::Set,
     maps::Mapping,
+    pending::SENDERS,
     signals::{Info, NOTED},
     timers::{TIMERS, Timer},
 };
@@ -57,6 +58,13 @@ pub(super) struct Arena {
     pub(super) noted: usize,
     /// How many of them, from the first, a rollback has left to be sent again.
     pub(super) owed: usize,
+    /// The signals that waited to be delivered at the beginning.
+    pub(super) waiting_then: u64,
+    /// Members that have sent signals which wait, and how many.
+    pub(super) senders: [i32; SENDERS],
+    pub(super) senders_count: usize,
+    /// Signals that wait, while they are looked at.
+    pub(super) taken: [Info; NOTED],
     /// Whether a transaction runs that can roll the process back.
     pub(super) watching: bool,
     pub(super) facts: Facts,

@@ -1,5 +1,5 @@
 //! What an attempt that is rolled back leaves beside the state of the program: children that were killed with it, for
-//! whose end nobody waits, and offsets of open files that are carried nowhere since they have no name.
+//! whose end nobody waits, [signals](pending) that were sent in it, and offsets of open files that are carried nowhere since they have no name.
 //!
 //! Invariants:
 //!
@@ -16,6 +16,7 @@ use rustix::{
     process::{Pid, WaitId, WaitIdOptions, WaitOptions, waitid, waitpid},
 };
 
+use super::pending;
 use crate::{descriptors::numbers, sys};
 
 /// How long a child that was killed may take to end.
@@ -45,18 +46,22 @@ impl Before {
         Ok(Before { children: children(), nameless: nameless.collect() })
     }
 
-    /// After the rollback: waits for the children that have come since and ended with the attempt, and sets the
-    /// offsets.
-    pub(crate) fn restore(&self) {
+    /// After the rollback: waits for the children that have come since and ended with the attempt, drops the signals
+    /// that it has left (but for those of members which were `deferred` to the end), and sets the offsets.
+    pub(crate) fn restore(&self, deferred: bool) {
         for (fd, identity, offset) in &self.nameless {
             let file = sys::borrow(*fd);
             if fstat(file).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == *identity) {
                 let _ = seek(file, SeekFrom::Start(*offset));
             }
         }
+        let mut ended = Vec::new();
         for child in children().into_iter().filter(|child| !self.children.contains(child)) {
-            reap(child);
+            if reap(child) {
+                ended.push(child.as_raw_pid());
+            }
         }
+        pending::drop_those_of(&ended, deferred);
     }
 }
 
@@ -70,15 +75,17 @@ fn children() -> Vec<Pid> {
     list.split_ascii_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
 }
 
-fn reap(child: Pid) {
+/// Waits for a child that was killed. Gives whether it has ended.
+fn reap(child: Pid) -> bool {
     let began = Instant::now();
     let place = |of: String| readlink(of, Vec::new());
     while matches!(waitpid(Some(child), WaitOptions::NOHANG), Ok(None)) {
         let is_free = place(format!("/proc/{}/ns/mnt", child.as_raw_pid()))
             .is_ok_and(|its| Ok(its) == place("/proc/thread-self/ns/mnt".to_owned()));
         if is_free || began.elapsed() > LONGEST {
-            return;
+            return false;
         }
         std::thread::sleep(LOOK);
     }
+    true
 }

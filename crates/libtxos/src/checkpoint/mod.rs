@@ -41,6 +41,7 @@ mod files;
 mod leftovers;
 mod maps;
 mod pages;
+mod pending;
 pub(crate) mod signals;
 mod snapshot;
 mod timers;
@@ -86,6 +87,8 @@ pub(crate) fn take(ask: [i32; 2], high: i32) -> Result<Taken, Errno> {
         (*arena).high = high;
         (*arena).reported.store(0, Ordering::Relaxed);
         (*arena).rseq = rseq::area();
+        (*arena).waiting_then = pending::waiting();
+        (*arena).senders_count = 0;
         timers::note(&mut *arena)?;
         for (which, timer) in (*arena).intervals.iter_mut().enumerate() {
             syscall!(libc::SYS_getitimer, which, timer.as_mut_ptr());

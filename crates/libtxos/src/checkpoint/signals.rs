@@ -26,13 +26,12 @@ use core::{
     sync::atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
-use rustix::{process::getpid, thread::gettid};
 use txos_protocol::RUNG;
 
 use super::{
     arena::{Arena, existing},
     facts::{Action, SIGNALS},
-    raw::syscall,
+    pending,
 };
 
 /// Signals that are noted; what comes after is not delivered again.
@@ -107,23 +106,15 @@ fn hear_of_loss() {
 /// Takes the session's bell, if it has rung and was not heard: the transaction is over, and the next one must
 /// not take it for its own. Signals are blocked, and the session has answered an end.
 pub(crate) fn miss_bell() {
-    let mut pending = 0u64;
-    // SAFETY: a set of the kernel's has eight bytes.
-    unsafe { syscall!(libc::SYS_rt_sigpending, &raw mut pending, 8) };
-    let bit = 1u64 << (BELL - 1);
-    if pending & bit == 0 {
+    if !pending::has(pending::waiting(), libc::SIGURG) {
         return;
     }
-    let (mut info, now) = ([0u64; size_of::<Info>() / 8], [0i64; 2]);
-    // SAFETY: a set and a `siginfo_t` of the kernel's sizes; the fifth argument tells the guard who asks.
-    unsafe {
-        let (set, into) = (&raw const bit, info.as_mut_ptr());
-        let taken =
-            syscall!(libc::SYS_rt_sigtimedwait, set, into, now.as_ptr(), 8, txos_protocol::NOTED);
+    if let Some((signal, info)) = pending::take(1 << (BELL - 1)) {
+        // SAFETY: the information is a `siginfo_t` that the kernel has given.
+        let bell = unsafe { is_bell(info.as_ptr().cast()) };
         // Another's: it is the program's again.
-        if taken > 0 && !is_bell(info.as_ptr().cast()) {
-            let (process, thread) = (getpid().as_raw_pid(), gettid().as_raw_pid());
-            syscall!(libc::SYS_rt_tgsigqueueinfo, process, thread, taken, info.as_ptr());
+        if !bell {
+            pending::put_back(signal, &info);
         }
     }
 }
@@ -238,7 +229,7 @@ impl Arena {
 }
 
 /// Whether a signal is the program's own doing.
-fn is_own(signal: c_int, code: c_int, sender: i32, process: i32) -> bool {
+pub(super) fn is_own(signal: c_int, code: c_int, sender: i32, process: i32) -> bool {
     let faults = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP];
     // Interval timers, and limits of the process.
     let kernels =
@@ -251,12 +242,12 @@ fn is_own(signal: c_int, code: c_int, sender: i32, process: i32) -> bool {
 }
 
 /// The process that sent a signal: the fourth number of its information (sigaction(2)).
-fn sender_of(info: &Info) -> i32 {
+pub(super) fn sender_of(info: &Info) -> i32 {
     info[2] as i32
 }
 
-/// Forgets the noted signals that members sent, as `is_member` knows of a process. No memory is asked for: a
-/// handler may be the caller.
+/// Forgets the noted signals that members sent, as `is_member` knows of a process, and notes whose signals that
+/// wait a rollback is to drop. No memory is asked for: a handler may be the caller.
 pub(crate) fn forget(is_member: impl Fn(i32) -> bool) {
     let Some(arena) = existing() else { return };
     // SAFETY: the arena is mapped; no handler runs, since signals wait while the library is at work.
@@ -270,6 +261,9 @@ pub(crate) fn forget(is_member: impl Fn(i32) -> bool) {
         }
         !last.1
     });
+    if arena.watching {
+        pending::look(arena, is_member);
+    }
 }
 
 impl Arena {
@@ -289,17 +283,13 @@ impl Arena {
     /// Sends the process what is owed of the signals that `wanted` names; it is delivered when it is
     /// unblocked.
     fn send_owed(&mut self, wanted: impl Fn(i32) -> bool) {
-        let (process, thread) = (getpid().as_raw_pid(), gettid().as_raw_pid());
         let owed = self.owed;
         self.keep(0, owed, |info| {
             let signal = info[0] as i32;
             if !wanted(signal) {
                 return true;
             }
-            // SAFETY: the information is a `siginfo_t` that the kernel has given, and outlives the call.
-            unsafe {
-                syscall!(libc::SYS_rt_tgsigqueueinfo, process, thread, signal, info.as_ptr())
-            };
+            pending::put_back(signal, info);
             false
         });
     }
