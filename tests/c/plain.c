@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 
 #define FLAGS (TX_NO_USER_ROLLBACK | TX_NONDURABLE)
 
@@ -518,6 +519,27 @@ static void out_of_descriptors(void) {
     CHECK(is("file", "x"));
 }
 
+static void limits_of_the_program_are_not_the_sessions(void) {
+    // What the caller may have left at higher numbers.
+    CHECK_EQ(close_range(3, ~0U, 0), 0);
+    const struct { int resource, limit; } few[] = {{RLIMIT_NOFILE, 64}, {RLIMIT_FSIZE, 16}};
+    for (size_t i = 0; i < sizeof few / sizeof *few; i++) {
+        struct rlimit limit;
+        CHECK_EQ(getrlimit(few[i].resource, &limit), 0);
+        limit.rlim_cur = few[i].limit;
+        CHECK_EQ(setrlimit(few[i].resource, &limit), 0);
+    }
+    // Its session is started by this.
+    for (int i = 0; i < 20; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "file%d", i);
+        CHECK_EQ(sys_xbegin(i % 2 ? TX_NO_USER_ROLLBACK : FLAGS), 0);
+        put(name, "x");
+        CHECK_EQ(sys_xend(), 0);
+        CHECK(is(name, "x"));
+    }
+}
+
 static void leaves_with_a_lost_one(void) {
     // Many in a row: nothing is used up.
     for (int i = 0; i < 200; i++) {
@@ -566,6 +588,8 @@ int main(int argc, char **argv) {
         {"a_live_mapping", a_live_mapping},
         {"nothing_of_the_library_shows", nothing_of_the_library_shows},
         {"out_of_descriptors", out_of_descriptors},
+        {"limits_of_the_program_are_not_the_sessions",
+         limits_of_the_program_are_not_the_sessions},
         {"leaves_with_a_lost_one", leaves_with_a_lost_one},
         {NULL, NULL},
     };

@@ -4,7 +4,11 @@ use anyhow::{Context, Result};
 use txos_session::Session;
 use txos_view::{Credentials, own_user_namespace};
 
-use crate::{exit::Exit, state, verbs::contention::leave_domain};
+use crate::{
+    exit::Exit,
+    state,
+    verbs::{contention::leave_domain, session::raise_limits},
+};
 
 /// The variable in which libtxos finds the session.
 const ADDRESS: &str = "TXOS_SESSION";
@@ -33,6 +37,8 @@ pub fn run(args: Args) -> Result<Exit> {
     let started = Command::new(program).args(arguments).env(ADDRESS, session.name()).spawn();
     // The program stays in the domain, its session does not.
     leave_domain();
+    // And it keeps its limits.
+    raise_limits();
     let ended = started.map(|mut child| child.wait());
     // What the program left running may go on using the session.
     session.finish();

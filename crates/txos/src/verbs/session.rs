@@ -3,6 +3,7 @@
 use std::os::fd::RawFd;
 
 use anyhow::Result;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use txos_session::Session;
 
 use crate::{exit::Exit, inherited, state, verbs::contention::leave_domain};
@@ -17,8 +18,20 @@ pub struct Args {
 /// Serves until the last connection has closed.
 pub fn run(args: Args) -> Result<Exit> {
     leave_domain();
+    raise_limits();
     let session = Session::start(state::open()?, state::credentials(), state::likely_places())?;
     session.serve(inherited::descriptor(args.connection).into())?;
     session.finish();
     Ok(Exit::Success)
+}
+
+/// Raises the limits of this process as far as it may: they are those of the program that was there first, and meant
+/// for that. A session has files open, and writes, for all that its transactions do.
+pub(super) fn raise_limits() {
+    use Resource::{As, Cpu, Data, Fsize, Nofile, Nproc};
+    for resource in [As, Cpu, Data, Fsize, Nofile, Nproc] {
+        let Rlimit { maximum, .. } = getrlimit(resource);
+        // What may not be raised stays what it is.
+        let _ = setrlimit(resource, Rlimit { current: maximum, maximum });
+    }
 }
