@@ -187,6 +187,30 @@ static void signals_to_members_go_at_once(void) {
     CHECK_EQ(sys_xend(), 0);
 }
 
+static void of_a_group_only_the_living_count(void) {
+    CHECK_EQ(setpgid(0, 0), 0);
+    signal(SIGUSR1, handler);
+    pid_t before = fork();
+    if (before == 0) _exit(0);
+    siginfo_t info;
+    CHECK_EQ(waitid(P_PID, before, &info, WEXITED | WNOWAIT), 0);
+    CHECK_EQ(sys_xbegin(PLAIN), 0);
+    pid_t inside = fork();
+    if (inside == 0) _exit(0);
+    CHECK_EQ(waitid(P_PID, inside, &info, WEXITED | WNOWAIT), 0);
+    CHECK_EQ(kill(0, SIGUSR1), 0);
+    CHECK_EQ(handled, 1);
+    CHECK_EQ(kill(-getpid(), SIGUSR1), 0);
+    CHECK_EQ(handled, 2);
+    CHECK_EQ(kill(inside, SIGUSR1), 0);
+    CHECK_EQ(kill(before, SIGUSR1), 0);
+    CHECK_EQ(kill(-999999999, SIGUSR1), -1);
+    CHECK_EQ(errno, ESRCH);
+    CHECK_EQ(sys_xend(), 0);
+    CHECK_EQ(waitpid(before, NULL, 0), before);
+    CHECK_EQ(waitpid(inside, NULL, 0), inside);
+}
+
 static void who_may_not_send_is_told(void) {
     pid_t pid = receiver("log");
     CHECK_EQ(sys_xbegin(PLAIN), 0);
@@ -235,6 +259,7 @@ int main(int argc, char **argv) {
         {"signals_to_others_wait_for_the_commit", signals_to_others_wait_for_the_commit},
         {"an_abort_drops_them", an_abort_drops_them},
         {"signals_to_members_go_at_once", signals_to_members_go_at_once},
+        {"of_a_group_only_the_living_count", of_a_group_only_the_living_count},
         {"who_may_not_send_is_told", who_may_not_send_is_told},
         {"threads_and_programs_that_are_started_later", threads_and_programs_that_are_started_later},
         {NULL, NULL},

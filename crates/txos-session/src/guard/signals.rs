@@ -81,7 +81,8 @@ fn decide(wish: &Wish, target: &Target<'_>, control: &Control) -> Result<Answer,
     let own = leader_of(target.task());
     let is_inside = |task: i32| leader_of(task) == own || control.holds(task);
     if wish.to <= 0 {
-        let group = if wish.to == 0 { group_of(target.task()) } else { Some(-wish.to) };
+        let own_group = || group_of(target.task()).map(|(group, _)| group);
+        let group = if wish.to == 0 { own_group() } else { wish.to.checked_neg() };
         let members = group.filter(|_| wish.to != -1).map(processes_of);
         let all_inside = members.is_some_and(|members| members.into_iter().all(is_inside));
         return Ok(if all_inside { Answer::Proceed } else { super::unsupported(control, "kill") });
@@ -116,16 +117,22 @@ fn leader_of(task: i32) -> Option<i32> {
     field(task, "Tgid:")?.parse().ok()
 }
 
-/// The process group of a thread's process (proc_pid_stat(5)).
-fn group_of(task: i32) -> Option<i32> {
+/// The process group of a thread's process, and whether that has ended and was not waited for
+/// (proc_pid_stat(5)).
+fn group_of(task: i32) -> Option<(i32, bool)> {
     let stat = std::fs::read_to_string(format!("/proc/{task}/stat")).ok()?;
-    stat.rsplit_once(") ")?.1.split(' ').nth(2)?.parse().ok()
+    // The name may hold anything, also brackets and blanks. State, parent, group; then the number of threads: the
+    // first one may have ended before the others.
+    let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
+    let has_ended = matches!(*fields.first()?, "Z" | "X") && matches!(*fields.get(17)?, "0" | "1");
+    Some((fields.get(2)?.parse().ok()?, has_ended))
 }
 
+/// The processes of a group that have not ended: on the others a signal has no effect.
 fn processes_of(group: i32) -> Vec<i32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let processes = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    processes.filter(|pid| group_of(*pid) == Some(group)).collect()
+    processes.filter(|pid| group_of(*pid) == Some((group, false))).collect()
 }
 
 /// The process that a descriptor of a thread's stands for (pidfd_open(2)).
