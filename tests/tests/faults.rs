@@ -421,3 +421,90 @@ fn a_closed_null_device_is_named() {
         assert!(!scratch.inside().join("f").exists());
     });
 }
+
+/// Changes below directories that keep their owner out in the end.
+const CLOSING: &str = "echo more >>d/e/f && echo n >d/e/n && mv d/g d/e/g && mkdir -p d/m/k && echo k >d/m/k/f && \
+                       chmod 300 d/e d/m/k && chmod 200 d/m && chmod 2455 d";
+
+fn prepare_closing(scratch: &Scratch, txos: &Txos<'_>) {
+    let script = "if [ -e d ]; then chmod -R u+rwx d && rm -r d; fi; \
+                  mkdir -p d/e && echo old >d/e/f && echo g >d/g && chmod 755 d d/e";
+    exec::run(txos.command(Path::new("sh"), ["-ec", script])).expect(0);
+    assert!(scratch.inside().join("d/g").exists());
+}
+
+#[test]
+fn directories_that_end_up_closed_to_their_owner_are_committed_and_cleaned_up() {
+    for_both(|scratch, txos| {
+        // Few objects are flushed one by one, many all at once.
+        for script in ["chmod 2505 d/e && chmod 644 d", CLOSING] {
+            prepare_closing(scratch, &txos);
+            let out = txos.sh(&[], script);
+            out.expect(0);
+            assert!(!out.stderr.contains("not cleaned up"), "{out}");
+            let left = std::fs::read_dir(scratch.state().join("tx")).expect("tx").count();
+            assert_eq!(left, 0, "{out}");
+        }
+        txos.call(["recover"]).expect(0);
+        txos.sh(&[], "echo >after").expect(0);
+    });
+}
+
+#[test]
+fn a_kill_behind_closed_directories_is_recovered() {
+    if exec::find("strace").is_none() {
+        skip!("no strace here");
+    }
+    for_one(Who::User, |scratch, txos| {
+        let inside = scratch.inside();
+        let look = || {
+            let tree = Tree::of(&inside).expect("the tree");
+            let line = |entry: &txos_tests::tree::Entry| {
+                format!("{:?} {:o} {}", entry.kind, entry.mode, entry.content)
+            };
+            tree.entries.iter().map(|(path, entry)| (path.clone(), line(entry))).collect::<Vec<_>>()
+        };
+        txos.sh(&[], "true").expect(0);
+        let traced = |call: &str, number: usize| {
+            prepare_closing(scratch, &txos);
+            let trace = scratch.base().join("trace").into_os_string();
+            let inject = format!("inject={call}:signal=KILL:when={number}");
+            let filter = format!("trace={call}");
+            let options = ["strace", "-o"].map(Into::into).into_iter().chain([trace]);
+            let options = options.chain(["-e", &filter, "-e", &inject, "--"].map(Into::into));
+            let traced = Txos::by(scratch, Who::User).outer(options.collect());
+            traced.start(["run", "--", "sh", "-c", CLOSING]).end(exec::LIMIT)
+        };
+        prepare_closing(scratch, &txos);
+        let before = look();
+        let model = traced("chmod", 10_000);
+        if model.stderr.contains("ptrace") {
+            skip!("nothing may be traced here: {model}");
+        }
+        model.expect(0);
+        let after = look();
+        assert_ne!(before, after);
+        let mut whole = 0;
+        for call in ["chmod", "fchmodat", "fsync", "syncfs", "sync"] {
+            for number in 1.. {
+                let out = traced(call, number);
+                if out.code() == 0 {
+                    break;
+                }
+                let recovered = txos.call(["recover"]);
+                assert_eq!(recovered.code(), 0, "{call} number {number}: {recovered}\n{out}");
+                let last = look();
+                whole += usize::from(last == after);
+                assert!(
+                    last == before || last == after,
+                    "{call} number {number}: {last:#?}\n{recovered}"
+                );
+                assert!(
+                    !recovered.stderr.contains("conflicts"),
+                    "{call} number {number}: {recovered}"
+                );
+            }
+        }
+        assert!(whole > 3, "only {whole} kills were behind the commit record");
+    });
+}

@@ -35,8 +35,11 @@ pub(crate) fn flush_targets<'p>(plans: impl Iterator<Item = &'p Plan> + Clone) -
         }
         for (path, id) in paths {
             // Another object may have the name by now, and the one that was changed another name.
-            let moved = match id {
-                Some(id) => !sys::place(&tree, path).attrs()?.is_some_and(|now| id.is(&now)),
+            let moved = match id.map(|id| (id, tree.attrs(path))) {
+                Some((id, Ok(now))) => !now.is_some_and(|now| id.is(&now)),
+                // A directory above it has a new mode by now, that keeps its owner out.
+                Some((_, Err(error))) if error.errno() == Some(Errno::ACCESS) => true,
+                Some((_, Err(error))) => return Err(error.into()),
                 None => false,
             };
             if moved {

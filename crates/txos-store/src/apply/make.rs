@@ -20,7 +20,7 @@ use rustix::{
 };
 use txos_core::FileKind;
 
-use super::{Applier, Pass};
+use super::{Applier, Pass, metadata::OPEN};
 use crate::{
     Result, StoreError,
     delta::content::read_lens,
@@ -112,7 +112,7 @@ impl Applier<'_> {
                 self.dress_named(op, make)
             }
             (What::Dir, _) => {
-                disk().mkdir(dir, name, FRESH)?;
+                disk().mkdir(dir, name, OPEN)?;
                 self.dress_named(op, make)
             }
         }
@@ -192,13 +192,32 @@ impl Applier<'_> {
         }
     }
 
+    /// New directories that have their modes already, as [`Applier::open_closed`].
+    pub(super) fn open_made(&self) -> Result<()> {
+        for op in &self.plan.puts {
+            let Some(make) = op.make.as_ref() else { continue };
+            if make.what != What::Dir || make.perm & OPEN == OPEN {
+                continue;
+            }
+            let host = self.host(op.area);
+            let failed = |errno| StoreError::io("make", self.shown(op.area, &op.to), errno);
+            if let Some(found) = Object::open(host, &op.to)?
+                && found.attrs.perm == make.perm
+                && alike(host, &op.to, make, &found, false).map_err(failed)?
+            {
+                found.chmod(make.perm | OPEN)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Step 5, new directories: what they could not have before they were filled.
     pub(super) fn finish_directories(&mut self) -> Result<()> {
         let mut last: Vec<(&Put, &Make)> = (self.plan.puts.iter())
             .filter_map(|op| Some((op, op.make.as_ref()?)))
             .filter(|(_, make)| make.what == What::Dir)
             .filter(|(_, make)| {
-                make.perm & FRESH != FRESH || make.atime.is_some() || make.mtime.is_some()
+                make.perm & OPEN != OPEN || make.atime.is_some() || make.mtime.is_some()
             })
             .collect();
         last.sort_by(|(one, _), (other, _)| other.to.cmp(&one.to));
@@ -243,14 +262,11 @@ pub(super) fn fill(file: &OwnedFd, make: &Make, bytes: &[u8]) -> Result<(), Errn
     dress(file, make, None)
 }
 
-/// The mode of a directory that has just been made.
-const FRESH: u32 = 0o700;
-
 /// Gives an object what it shall have; one that is not `whole` yet gets a mode that lets its owner
 /// in, and no times.
 fn dress_object(object: &Object, make: &Make, whole: bool) -> Result<(), Errno> {
     let now = &object.attrs;
-    let perm = if whole { make.perm } else { make.perm | FRESH };
+    let perm = if whole { make.perm } else { make.perm | OPEN };
     if let Some((uid, gid)) = make.owner.filter(|owner| *owner != (now.uid, now.gid)) {
         disk().chown(object.fd(), uid, gid)?;
     }
@@ -280,7 +296,7 @@ fn alike(
     let attrs = &found.attrs;
     match &make.what {
         What::Dir => {
-            let modes = [make.perm, make.perm | FRESH, FRESH];
+            let modes = [make.perm, make.perm | OPEN, OPEN];
             Ok(attrs.kind == FileKind::Dir && modes.contains(&attrs.perm))
         }
         What::Symlink(target) => {

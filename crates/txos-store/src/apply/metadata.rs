@@ -2,8 +2,11 @@
 
 use std::path::Path;
 
+use rustix::process::geteuid;
+use txos_core::FileKind;
+
 use super::{
-    Applier,
+    Applier, Pass,
     decide::{Setting, set},
     locate::Spot,
 };
@@ -14,6 +17,8 @@ use crate::{
 };
 
 const SET_ID: u32 = 0o6000;
+/// The mode bits that let an owner in who is not root.
+pub(super) const OPEN: u32 = 0o700;
 const CAPABILITY: &[u8] = b"security.capability";
 /// Who may do what with an object, besides owner and group (acl(5)).
 pub(crate) const ACL: &[u8] = b"system.posix_acl_access";
@@ -47,6 +52,31 @@ impl Applier<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Directories whose new mode keeps their owner out, and that an earlier attempt has given it: what is
+    /// beneath them is examined again, so he is let in until the modes are set, which is last.
+    pub(super) fn open_closed(&self) -> Result<()> {
+        if matches!(self.pass, Pass::First { .. }) || geteuid().is_root() {
+            return Ok(());
+        }
+        // Parents stand after what is in them.
+        for op in self.plan.dir_meta.iter().rev() {
+            let Some(perm) = op.perm.filter(|perm| perm.after & OPEN != OPEN) else { continue };
+            let found = Object::open(self.host(op.area), &op.path)?;
+            let closed = |found: &Object| op.id.is(&found.attrs) && found.attrs.perm == perm.after;
+            if let Some(found) = found.filter(closed) {
+                found.chmod(perm.after | OPEN)?;
+            }
+        }
+        self.open_made()
+    }
+
+    /// Whether the mode is that of a directory that [`Applier::open_closed`] has opened.
+    fn opened(&self, op: &Meta, now: u32) -> bool {
+        let again = matches!(self.pass, Pass::Again { .. });
+        let opened = op.perm.is_some_and(|perm| now == perm.after | OPEN);
+        again && op.kind == FileKind::Dir && opened && !geteuid().is_root()
     }
 
     pub(super) fn directory_metadata(&mut self) -> Result<()> {
@@ -130,7 +160,7 @@ impl Applier<'_> {
             Some(perm) => match set(
                 same(perm.before),
                 now == perm.after && !owner_set,
-                owner_set || now == perm.after & !SET_ID,
+                owner_set || now == perm.after & !SET_ID || self.opened(op, now),
             ) {
                 Setting::Done => Ok(()),
                 Setting::Set => object.chmod(perm.after),

@@ -184,6 +184,7 @@ impl<'a> Applier<'a> {
     /// # Errors
     /// What the file system gives; applying again later goes on from there.
     pub(crate) fn run(&mut self) -> Result<()> {
+        self.open_closed()?;
         self.writes()?;
         self.patches()?;
         self.file_metadata()?;
