@@ -257,3 +257,20 @@ fn paths_deeper_than_path_max_survive() {
     .setup("echo f >f")
     .check_both();
 }
+
+#[test]
+fn names_of_one_file_go_and_come_with_directories_that_trade_places() {
+    for script in [
+        "rm f/c; mv f/a d/e/a; mv f g; mv d/e f",
+        "rm f/a f/b; mv f/c d/e/a; rmdir f; mv d/e f",
+        "rm f/a f/b f/c; ln d/x d/e/a2; mv d/e f2; rm -r f; mv f2 f",
+        "rm f/x; mv d/e/b d/e/x; mv f g; mv d/e f; echo more >>f/x",
+    ] {
+        Scenario::sh(script)
+            .setup(
+                "mkdir -p d/e f; for n in f/a f/b d/e/a d/x; do echo $n >$n; done; ln f/a f/c; \
+                 ln d/x d/e/b; ln d/x f/x",
+            )
+            .check();
+    }
+}

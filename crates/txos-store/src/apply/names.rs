@@ -51,16 +51,16 @@ impl Applier<'_> {
                 Spot::Host(path) => place(self.host(op.area), path),
                 Spot::Stage(path) => place(self.stage(op.area), path),
             };
+            let named = matches!(&spot, Spot::Host(path) if *path == op.path);
+            if named && self.below_ours(op.area, &op.path)? {
+                continue;
+            }
             let found = at.attrs()?;
             match remove(target(found.as_ref(), Some(op.id), expected)) {
                 Removal::Done => continue,
                 Removal::KeepTheirs => {
                     // Under a renamed directory's old name anything may be by now.
-                    let named = matches!(&spot, Spot::Host(path) if *path == op.path);
-                    if named
-                        && !self.made_there(op.area, &op.path)?
-                        && !self.below_ours(op.area, &op.path)?
-                    {
+                    if named && !self.made_there(op.area, &op.path)? {
                         self.keep(op.area, &op.path, "removed here, but replaced by another", None);
                     }
                     continue;
@@ -83,9 +83,13 @@ impl Applier<'_> {
         Ok(())
     }
 
-    /// Whether a directory above an original path has been put there by this plan: then the path leads to what
-    /// has come along with it.
+    /// Whether a directory above an original path has been put there by an earlier attempt: then all that goes is
+    /// gone, and the path leads to what has come along with the directory. That may be the same object, under
+    /// another of its names.
     fn below_ours(&self, area: u32, original: &Path) -> Result<bool> {
+        if matches!(self.pass, Pass::First { .. }) {
+            return Ok(false);
+        }
         for above in original.ancestors().skip(1) {
             let Some(id) = self.ours.get(&(area, above.to_owned())) else { continue };
             let found = place(self.host(area), above).attrs()?;
@@ -98,7 +102,8 @@ impl Applier<'_> {
 
     fn move_away(&mut self, op: &Move) -> Result<()> {
         let from = place(self.host(op.area), &op.from);
-        if !from.attrs()?.is_some_and(|attrs| op.id.is(&attrs)) {
+        let here = from.attrs()?.is_some_and(|attrs| op.id.is(&attrs));
+        if !here || self.below_ours(op.area, &op.from)? {
             return Ok(()); // gone on already, or overtaken: step 3 tells
         }
         let to = match &op.slot {

@@ -91,6 +91,34 @@ fn stopped_anywhere_while_directories_take_each_others_places() {
     stop_everywhere(&|| World::across(tree), &swap);
 }
 
+/// A name that is removed, and another of the same object that comes to its path with a directory.
+#[test]
+fn stopped_anywhere_while_directories_with_names_of_one_file_trade_places() {
+    if !able() {
+        return;
+    }
+    let tree = |root: &Path| {
+        tree(root);
+        fs::write(root.join("b/in/x"), "b/in/x").unwrap();
+        fs::hard_link(root.join("a/in/x"), root.join("a/in/z")).unwrap();
+        fs::hard_link(root.join("stay/s"), root.join("a/in/q")).unwrap();
+        fs::hard_link(root.join("stay/s"), root.join("b/in/q")).unwrap();
+    };
+    let stays = |root: &Path| {
+        fs::remove_file(root.join("a/in/q")).unwrap();
+        fs::rename(root.join("a/in"), root.join("c")).unwrap();
+        fs::rename(root.join("b/in"), root.join("a/in")).unwrap();
+    };
+    let replaces = |root: &Path| {
+        fs::remove_file(root.join("a/in/z")).unwrap();
+        fs::rename(root.join("a/in/x"), root.join("b/in/x")).unwrap();
+        fs::rename(root.join("a/in"), root.join("c")).unwrap();
+        fs::rename(root.join("b/in"), root.join("a/in")).unwrap();
+    };
+    stop_everywhere(&|| World::new(tree), &stays);
+    stop_everywhere(&|| World::new(tree), &replaces);
+}
+
 fn stop_everywhere(make: &dyn Fn() -> World, act: &(dyn Fn(&Path) + Sync)) {
     let mut stop = 0;
     let mut kinds = BTreeSet::new();
