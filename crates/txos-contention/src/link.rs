@@ -12,7 +12,7 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use txos_capture::{HoldAnswer, Holds, OnTouch};
 use txos_core::{
-    Conflict, Facet, Seen, Stamp, TxId,
+    Conflict, Detail, Facet, Seen, Stamp, TxId,
     contention::{Hold, LockWait, Standing, Written},
 };
 use txos_view::Channel;
@@ -62,7 +62,7 @@ impl Lost {
             let detail =
                 format!("{} waits for it, and holds a lock that was waited for", self.winner);
             let (path, facet) = (path.as_str().into(), Facet::Content);
-            return Conflict { path, facet, seen: Seen::Locked, detail: detail.into() };
+            return Conflict { path, facet, seen: Seen::Locked, detail: Detail::Rival(detail) };
         }
         let (path, facet) = match &self.met {
             Some(met) => (met.path.as_str().into(), met.facet),
@@ -73,7 +73,7 @@ impl Lost {
             path,
             facet,
             seen: Seen::Changed,
-            detail: format!("{} writes it", self.winner).into(),
+            detail: Detail::Rival(format!("{} writes it", self.winner)),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use txos_core::{
-    Facet, TxId,
+    Facet, RIVAL, TxId,
     contention::{Hold, LockWait, Policy, Standing},
 };
 
@@ -176,7 +176,7 @@ pub struct Rival {
 impl std::fmt::Display for Rival {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let command = crate::text::printable(&self.command);
-        write!(f, "transaction {} (process {}): {command}", self.id, self.pid)
+        write!(f, "{RIVAL}{} (process {}): {command}", self.id, self.pid)
     }
 }
 

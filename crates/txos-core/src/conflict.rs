@@ -45,19 +45,26 @@ pub enum Detail {
     /// Nobody but the capture itself is known to have read the object: a retry in which it reads nothing
     /// ahead may well not meet it.
     ReadAhead,
+    /// It was this process, which is in no transaction.
+    By(String),
+    /// It was another transaction: which, and what it did. Begins with [`RIVAL`].
+    Rival(String),
     /// This.
     Said(String),
 }
 
 const READ_AHEAD: &str = "only read ahead; a retry without that does not depend on it";
+const BY: &str = "by ";
+/// What the text of each transaction begins with.
+pub const RIVAL: &str = "transaction ";
 
-impl Detail {
-    /// The words for it.
-    pub fn text(&self) -> &str {
+impl fmt::Display for Detail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Detail::None => "",
-            Detail::ReadAhead => READ_AHEAD,
-            Detail::Said(text) => text,
+            Detail::None => Ok(()),
+            Detail::ReadAhead => f.write_str(READ_AHEAD),
+            Detail::By(process) => write!(f, "{BY}{process}"),
+            Detail::Rival(text) | Detail::Said(text) => f.write_str(text),
         }
     }
 }
@@ -67,7 +74,11 @@ impl From<String> for Detail {
         match text.as_str() {
             "" => Detail::None,
             READ_AHEAD => Detail::ReadAhead,
-            _ => Detail::Said(text),
+            _ if text.starts_with(RIVAL) => Detail::Rival(text),
+            _ => match text.strip_prefix(BY) {
+                Some(process) => Detail::By(process.to_owned()),
+                None => Detail::Said(text),
+            },
         }
     }
 }
@@ -80,10 +91,7 @@ impl From<&str> for Detail {
 
 impl From<Detail> for String {
     fn from(detail: Detail) -> String {
-        match detail {
-            Detail::Said(text) => text,
-            other => other.text().to_owned(),
-        }
+        detail.to_string()
     }
 }
 
@@ -98,9 +106,9 @@ impl fmt::Display for Conflict {
             Seen::Unreadable => "cannot be examined any more",
         };
         write!(f, "{}: {} {what}", self.path.display(), self.facet)?;
-        match self.detail.text() {
-            "" => Ok(()),
-            text => write!(f, " ({text})"),
+        match &self.detail {
+            Detail::None => Ok(()),
+            detail => write!(f, " ({detail})"),
         }
     }
 }
@@ -111,8 +119,10 @@ mod tests {
 
     #[test]
     fn details_are_written_as_texts_and_read_again() {
-        let said = Detail::Said("by process 3".to_owned());
-        for detail in [Detail::None, Detail::ReadAhead, said] {
+        let by = Detail::By("process 3".to_owned());
+        let rival = Detail::Rival("transaction 7 writes it".to_owned());
+        let said = Detail::Said("no such device".to_owned());
+        for detail in [Detail::None, Detail::ReadAhead, by, rival, said] {
             assert_eq!(Detail::from(String::from(detail.clone())), detail);
         }
     }

@@ -20,7 +20,7 @@ mod touched;
 pub mod workset;
 
 pub use blind::blind_to;
-pub use conflict::{Conflict, Detail, Seen};
+pub use conflict::{Conflict, Detail, RIVAL, Seen};
 pub use facet::Facet;
 pub use ids::TxId;
 pub use object::{Attrs, FileKind, ObjectId, Stamp};

@@ -1,7 +1,7 @@
 //! The reader of the events.
 
 use std::{
-    fs,
+    fmt, fs,
     os::fd::{AsFd, OwnedFd},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread::{self, JoinHandle},
@@ -43,6 +43,16 @@ pub struct Who {
     pub pid: u32,
     /// Its name, as `/proc/PID/comm` shows it; `None` if it has ended.
     pub command: Option<String>,
+}
+
+/// For people.
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.command {
+            Some(name) => write!(f, "process {} ({name})", self.pid),
+            None => write!(f, "process {}, which has ended", self.pid),
+        }
+    }
 }
 
 /// A change by somebody, as it is reported to a listener.

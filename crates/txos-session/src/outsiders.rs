@@ -22,6 +22,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use txos_core::Detail;
 use txos_outside::{Change, Outside};
 use txos_store::Loss;
 
@@ -148,11 +149,7 @@ fn look(control: &Control, change: &Change<'_>) {
         return;
     }
     let Some(mut conflict) = control.judge.look(change.touched) else { return };
-    let who = change.who();
-    let by = match who.command {
-        Some(name) => format!("process {} ({name})", who.pid),
-        None => format!("process {}, which has ended", who.pid),
-    };
-    conflict.detail = format!("by {by}").into();
+    let by = change.who().to_string();
+    conflict.detail = Detail::By(by.clone());
     control.lose(Loss::new(0, by, &[conflict]));
 }

@@ -9,7 +9,7 @@ use std::{
     os::unix::fs::MetadataExt,
 };
 
-use txos_core::Conflict;
+use txos_core::{Conflict, Detail};
 
 /// So many processes are named.
 const FEW: usize = 3;
@@ -23,7 +23,10 @@ const ACCESS: u32 = 0o3;
 pub(super) fn named(conflicts: &[Conflict]) -> String {
     let mut heard: Vec<&str> = conflicts
         .iter()
-        .filter_map(|conflict| conflict.detail.text().strip_prefix("by "))
+        .filter_map(|conflict| match &conflict.detail {
+            Detail::By(process) => Some(process.as_str()),
+            _ => None,
+        })
         .collect();
     heard.dedup();
     heard.truncate(FEW);

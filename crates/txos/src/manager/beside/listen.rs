@@ -12,6 +12,7 @@ use std::{
 };
 
 use txos_capture::Judge;
+use txos_core::Detail;
 use txos_outside::{Listener, Outside};
 
 use crate::manager::attempt::Event;
@@ -146,11 +147,7 @@ impl Listening {
             once.store(true, Ordering::Relaxed);
             let who = change.who();
             offenders.lock().unwrap_or_else(PoisonError::into_inner).push(who.pid);
-            conflict.detail = match who.command {
-                Some(name) => format!("by process {} ({name})", who.pid),
-                None => format!("by process {}, which has ended", who.pid),
-            }
-            .into();
+            conflict.detail = Detail::By(who.to_string());
             let _ = told.sender.send(Event::Doomed(told.number, conflict));
         })
     }

@@ -26,7 +26,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use txos_capture::{Judge, ValidateOptions, validate, validate_probing, validate_touched};
-use txos_core::{Conflict, Facet, NodeId, Workset};
+use txos_core::{Conflict, Detail, Facet, NodeId, Workset};
 use txos_domain::{
     DomainError, DomainName, Domains, Held, Hold, Obstacle, Pauser, PauserSpec, Priority, Watchdog,
     leave, members, plan_system,
@@ -161,7 +161,7 @@ impl Beside {
     /// Takes note of a lost attempt.
     pub(super) fn lost(&self, conflicts: &[Conflict]) {
         self.leases.replace(None);
-        if !conflicts.iter().any(|conflict| conflict.detail.text().contains("transaction ")) {
+        if !conflicts.iter().any(|conflict| matches!(conflict.detail, Detail::Rival(_))) {
             self.losses.set(self.losses.get() + 1);
             let files = conflicts
                 .iter()
