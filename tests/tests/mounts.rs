@@ -7,7 +7,7 @@ use txos_tests::scratch::Scratch;
 use txos_tests::skip;
 use txos_tests::space::Space;
 use txos_tests::tree::{self, Run};
-use txos_tests::txos::{Txos, native_only};
+use txos_tests::txos::{Txos, for_one, native_only};
 use txos_tests::who::Who;
 
 /// Makes the same mounts in both trees, runs a script natively in one and by `txos` in the other,
@@ -192,4 +192,23 @@ fn proc_and_dev_are_the_ones_of_the_view() {
                   head -c 3 /dev/urandom | wc -c; test -d /sys/class && echo sys; ls /proc/self/fd >/dev/null && echo fd";
     let out = Txos::new(&scratch).sh(&[], script);
     assert_eq!(out.expect(0).stdout, "proc\n4\nnull\ndev\n3\nsys\nfd\n");
+}
+
+#[test]
+fn a_user_changes_a_directory_of_theirs_that_only_the_command_names() {
+    for_one(Who::User, |scratch, txos| {
+        // Below a directory of somebody else, far from the working directory.
+        let theirs = scratch.base().join("theirs");
+        let mine = theirs.join("mine");
+        std::fs::create_dir_all(&mine).unwrap();
+        std::fs::write(mine.join("f"), "old\n").unwrap();
+        for path in [mine.clone(), mine.join("f")] {
+            std::os::unix::fs::chown(path, Some(Who::User.uid()), Some(Who::User.uid())).unwrap();
+        }
+        std::os::unix::fs::chown(&theirs, Some(0), Some(0)).unwrap();
+        let (shown, root) = (mine.display(), txos.dir("/"));
+        root.sh(&[], &format!("echo more >>{shown}/f && echo n >{shown}/n")).expect(0);
+        assert_eq!(std::fs::read_to_string(mine.join("f")).unwrap(), "old\nmore\n");
+        assert!(mine.join("n").exists());
+    });
 }

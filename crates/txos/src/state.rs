@@ -1,6 +1,10 @@
 //! Where the state directory is.
 
-use std::path::{Path, PathBuf};
+use std::{
+    ffi::{OsStr, OsString},
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Result, ensure};
 use rustix::{
@@ -86,4 +90,27 @@ pub fn likely_places() -> Vec<PathBuf> {
     places.extend(std::env::current_dir().ok());
     places.extend(["/tmp", "/var/tmp"].map(PathBuf::from));
     places
+}
+
+/// The absolute paths that a command's words name, alone, behind an option's sign or in a script: where an
+/// ordinary user means to write besides [`likely_places`].
+pub fn named_places(words: &[OsString]) -> Vec<PathBuf> {
+    /// Of a long list of files the first ones do: they hardly lie in that many directories.
+    const MOST: usize = 64;
+    let ends = |byte: &u8| b" \t\n'\"=:;,|&<>(){}".contains(byte);
+    let parts = words.iter().flat_map(|word| word.as_bytes().split(ends));
+    let named = parts.filter(|part| part.len() > 1 && part[0] == b'/');
+    named.take(MOST).map(|part| PathBuf::from(OsStr::from_bytes(part))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_named_alone_in_options_and_in_scripts() {
+        let words = ["sh", "-c", "echo x >/srv/a/f; cd '/opt/b'", "--to=/data/c", "d/e", "/"];
+        let found = named_places(&words.map(OsString::from));
+        assert_eq!(found, ["/srv/a/f", "/opt/b", "/data/c"].map(PathBuf::from));
+    }
 }

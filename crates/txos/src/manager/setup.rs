@@ -16,6 +16,7 @@ impl Transaction {
     pub(super) fn view(&mut self) -> Result<ViewSpec> {
         let mut wanted = state::likely_places();
         wanted.extend(self.options.trees.iter().cloned());
+        wanted.extend(state::named_places(&self.options.command));
         let tree = Tree::open("/")?;
         let credentials = self.credentials;
         let state = self.state.path().to_owned();
