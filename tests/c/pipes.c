@@ -350,6 +350,43 @@ static void one_reader_at_a_time(void) {
     CHECK(is("done", all));
 }
 
+// Each of several gets its turn, also when what is to be read was there before all of them.
+static void several_take_turns(void) {
+    enum { WORKERS = 5, JOBS = 20 };
+    int jobs[2];
+    CHECK_EQ(sys_xbegin(PLAIN), 0);
+    CHECK_EQ(sys_xend(), 0);
+    CHECK_EQ(pipe(jobs), 0);
+    for (char job = 'a'; job < 'a' + JOBS; job++) CHECK_EQ(write(jobs[1], &job, 1), 1);
+    for (int i = 0; i < WORKERS; i++) {
+        pid_t pid = fork();
+        CHECK_THAT(pid, >=, 0);
+        if (pid != 0) continue;
+        close(jobs[1]);
+        for (ssize_t length = 1; length > 0;) {
+            char job[2] = "";
+            CHECK_THAT(sys_xbegin(PLAIN), >=, 0);
+            length = read(jobs[0], job, 1);
+            CHECK_THAT(length, >=, 0);
+            if (length == 1) put(job, "done");
+            int ended = sys_xend();
+            // Another try.
+            if (ended == -EAGAIN) length = 1;
+            else CHECK_EQ(ended, 0);
+        }
+        _exit(0);
+    }
+    close(jobs[1]);
+    // One that waits for ever ends the test.
+    alarm(60);
+    int status;
+    for (int i = 0; i < WORKERS; i++) {
+        CHECK_THAT(wait(&status), >, 0);
+        CHECK_EQ(status, 0);
+    }
+    for (char job[2] = "a"; job[0] < 'a' + JOBS; job[0]++) CHECK(is(job, "done"));
+}
+
 // One that has the pipe open and reads nothing does not keep others from it.
 static void who_reads_nothing_gives_way(void) {
     struct shared *shared =
@@ -560,6 +597,7 @@ int main(int argc, char **argv) {
         {"the_end_is_seen", the_end_is_seen},
         {"more_than_a_pipe_holds_is_read", more_than_a_pipe_holds_is_read},
         {"one_reader_at_a_time", one_reader_at_a_time},
+        {"several_take_turns", several_take_turns},
         {"who_reads_nothing_gives_way", who_reads_nothing_gives_way},
         {"somebody_else_was_faster", somebody_else_was_faster},
         {"between_members_it_is_plain", between_members_it_is_plain},

@@ -7,6 +7,7 @@ use std::{
     collections::HashMap,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
 };
 
 use rustix::{
@@ -21,6 +22,10 @@ use txos_host::Bell;
 const MOST: usize = 64 << 20;
 /// Room that is as good as none.
 const PAGE: usize = 4096;
+
+/// How long one that is lent what waits has at the least to read it, whoever else waits: else of several that all
+/// want to read none ever would.
+const TURN: Duration = Duration::from_millis(5);
 
 /// Which pipe: device and inode.
 type Key = (u64, u64);
@@ -97,6 +102,8 @@ pub(super) struct Lent {
     room: usize,
     key: Key,
     place: Place,
+    /// When it became the one that is lent what waits.
+    since: Instant,
     waiting: Waiting,
 }
 
@@ -137,6 +144,7 @@ impl Lent {
             left: Vec::new(),
             key: (stat.st_dev, stat.st_ino),
             place: Place::None,
+            since: Instant::now(),
             waiting: waiting.clone(),
         };
         // What waits already is there at once.
@@ -155,7 +163,8 @@ impl Lent {
         if there > self.lent && self.place != Place::Holds && !self.hold() {
             return Ok(true);
         }
-        if self.place == Place::Holds && self.waiting.has(self.key) && self.give_way()? {
+        let had_its_turn = self.place == Place::Holds && self.since.elapsed() >= TURN;
+        if had_its_turn && self.waiting.has(self.key) && self.give_way()? {
             return Ok(true);
         }
         if self.ended {
@@ -190,6 +199,7 @@ impl Lent {
             self.waiting.take(self.key);
         }
         self.place = if held { Place::Holds } else { Place::Waits };
+        self.since = Instant::now();
         held
     }
 
