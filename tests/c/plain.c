@@ -482,6 +482,21 @@ static void a_live_mapping(void) {
     CHECK_EQ(munmap(at, 4096), 0);
     CHECK_EQ(sys_xend(), 0);
     CHECK(is("file", "mapped"));
+    // One with another name may be changed by it.
+    at = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    CHECK_EQ(link("file", "other"), 0);
+    CHECK_EQ(unlink("file"), 0);
+    CHECK_EQ(sys_xbegin(FLAGS), -ENOTXSUPPORT);
+    // One without any is memory of whoever has it.
+    CHECK_EQ(unlink("other"), 0);
+    CHECK_EQ(close(fd), 0);
+    CHECK_EQ(sys_xbegin(FLAGS), 0);
+    strcpy(at, "shared");
+    CHECK_EQ(sys_xend(), 0);
+    CHECK_EQ(strcmp(at, "shared"), 0);
+    CHECK_EQ(sys_xbegin(TX_NONDURABLE), 0);
+    CHECK_EQ(sys_xend(), 0);
+    CHECK_EQ(munmap(at, 4096), 0);
     // Memory without a file is the program's own affair.
     at = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK_EQ(sys_xbegin(FLAGS), 0);

@@ -2,12 +2,13 @@
 //!
 //! A shared, writable mapping of a file that was made before the beginning goes on showing and changing
 //! the stable file, whatever view the thread is in. So a transaction does not begin as long as there is
-//! one. Shared memory without a file (anonymous, System V, memfd) is memory like any other.
+//! one. Shared memory without a file (anonymous, System V, memfd) is memory like any other, and so is that of a file
+//! which has no name any more (as of unnamed semaphores that processes share): it is no part of any view.
 
 use std::os::fd::AsFd;
 
 use rustix::{
-    fs::{MemfdFlags, Mode, OFlags, fstat, major, makedev, memfd_create, minor, open},
+    fs::{MemfdFlags, Mode, OFlags, fstat, major, makedev, memfd_create, minor, open, stat},
     io::Errno,
 };
 
@@ -24,12 +25,13 @@ pub(crate) fn writes_to_a_file() -> Result<bool, Errno> {
     loop {
         match writable_shared_mapping(maps.as_fd(), from) {
             Some(Mapped::None) => return Ok(false),
-            Some(Mapped::At { end, device: found, inode }) => {
+            Some(Mapped::At { start, end, device: found, inode }) => {
                 let device = match memory {
                     Some(device) => device,
                     None => *memory.insert(device_of_memory()?),
                 };
-                if found != device && !is_own(found, inode) {
+                let range = format!("{start:x}-{end:x}");
+                if found != device && !is_own(found, inode) && has_name(&range) {
                     return Ok(true);
                 }
                 from = end;
@@ -44,6 +46,12 @@ fn is_own((major, minor): (u32, u32), inode: u64) -> bool {
     ::api::maps_for_itself(makedev(major, minor), inode)
 }
 
+/// Whether the file of a mapping has a name, as far as can be told: to ordinary users the kernel does not say
+/// (proc_pid_map_files(5)).
+fn has_name(range: &str) -> bool {
+    stat(format!("/proc/self/map_files/{range}")).map_or(true, |stat| stat.st_nlink > 0)
+}
+
 /// The device number of memory that is mapped like a file (memfd_create(2)).
 fn device_of_memory() -> Result<(u32, u32), Errno> {
     let stat = fstat(memfd_create("txos", MemfdFlags::CLOEXEC)?)?;
@@ -55,7 +63,8 @@ fn listed() -> Result<bool, Errno> {
     let text = std::fs::read_to_string("/proc/self/maps")
         .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
     let memory = device_of_memory()?;
-    Ok(text.lines().any(|line| is_of_a_file(line, memory)))
+    let range = |line: &str| line.split(' ').next().is_none_or(has_name);
+    Ok(text.lines().any(|line| is_of_a_file(line, memory) && range(line)))
 }
 
 /// Whether a line of the list tells of a shared mapping that can be written, of a file of a device.

@@ -402,6 +402,7 @@ pub(crate) fn writable_shared_mapping(maps: BorrowedFd<'_>, from: u64) -> Option
     let result = unsafe { libc::ioctl(maps.as_raw_fd(), PROCMAP_QUERY as _, &raw mut query) };
     match checked(i64::from(result)) {
         Ok(_) => Some(Mapped::At {
+            start: query.start,
             end: query.end,
             device: (query.major, query.minor),
             inode: query.inode,
@@ -416,7 +417,7 @@ pub(crate) enum Mapped {
     /// No such mapping from there on.
     None,
     /// One, of this file.
-    At { end: u64, device: (u32, u32), inode: u64 },
+    At { start: u64, end: u64, device: (u32, u32), inode: u64 },
 }
 
 /// Starts a program that is no child of this process: nothing of it shows in `wait(2)`, no signal comes
