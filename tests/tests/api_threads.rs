@@ -6,3 +6,13 @@ use txos_tests::cprogram;
 fn threads() {
     cprogram::cases("threads");
 }
+
+#[test]
+fn files_of_threads() {
+    cprogram::cases("thread_files");
+}
+
+#[test]
+fn races() {
+    cprogram::cases("races");
+}
