@@ -1,11 +1,13 @@
 // Rollback of the program itself: every sentence of sys_xbegin(2) about it.
 #include "check.h"
 
+#include <dirent.h>
 #include <grp.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <time.h>
 
@@ -508,6 +510,38 @@ static void offsets_of_nameless_files_come_back(void) {
     CHECK_EQ(lseek(fileno(file), 0, SEEK_END), 9);
 }
 
+static void offsets_in_proc_come_back(void) {
+    char text[8];
+    int fd = open("/proc/self/status", O_RDONLY);
+    CHECK_EQ(read(fd, text, 5), 5);
+    DIR *tasks = opendir("/proc/self");
+    CHECK(tasks && readdir(tasks));
+    int at = dirfd(tasks);
+    CHECK_EQ(lseek(at, 0, SEEK_SET), 0);
+    int tries = sys_xbegin(FLAGS);
+    CHECK_THAT(tries, >=, 0);
+    CHECK_EQ(lseek(fd, 0, SEEK_CUR), 5);
+    CHECK_EQ(lseek(at, 0, SEEK_CUR), 0);
+    CHECK_EQ(read(fd, text, 3), 3);
+    CHECK_THAT(syscall(SYS_getdents64, at, (char[32768]){0}, 32768), >, 0);
+    if (tries < 2) sys_xabort(0);
+    CHECK_EQ(sys_xend(), 0);
+    CHECK_EQ(lseek(fd, 0, SEEK_CUR), 8);
+    CHECK_EQ(closedir(tasks), 0);
+}
+
+static void an_exempt_file_keeps_its_offset(void) {
+    FILE *file = tmpfile();
+    CHECK(file);
+    CHECK_EQ(tx_exempt_fd(fileno(file)), 0);
+    int tries = sys_xbegin(FLAGS);
+    CHECK_THAT(tries, >=, 0);
+    CHECK_EQ(write(fileno(file), "try ", 4), 4);
+    if (tries < 2) sys_xabort(0);
+    CHECK_EQ(sys_xend(), 0);
+    CHECK_EQ(lseek(fileno(file), 0, SEEK_END), 12);
+}
+
 int main(int argc, char **argv) {
     const struct test tests[] = {
         {"memory_comes_back", memory_comes_back},
@@ -531,6 +565,8 @@ int main(int argc, char **argv) {
         {"the_function_that_began_has_returned", the_function_that_began_has_returned},
         {"the_snapshot_is_no_child", the_snapshot_is_no_child},
         {"children_of_a_try_go_with_it", children_of_a_try_go_with_it},
+        {"offsets_in_proc_come_back", offsets_in_proc_come_back},
+        {"an_exempt_file_keeps_its_offset", an_exempt_file_keeps_its_offset},
         {"offsets_of_nameless_files_come_back", offsets_of_nameless_files_come_back},
         {NULL, NULL},
     };

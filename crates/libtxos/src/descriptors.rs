@@ -558,7 +558,8 @@ fn same_open_file(a: RawFd, b: RawFd) -> bool {
     sys::same_open_file(gettid(), a, gettid(), b)
 }
 
-fn is_exempt(fd: RawFd) -> bool {
+/// Whether a number is left alone.
+pub(crate) fn is_exempt(fd: RawFd) -> bool {
     EXEMPT.lock().unwrap_or_else(PoisonError::into_inner).contains(&fd)
 }
 

@@ -1,5 +1,6 @@
 //! What an attempt that is rolled back leaves beside the state of the program: children that were killed with it, for
-//! whose end nobody waits, [signals](pending) that were sent in it, and offsets of open files that are carried nowhere since they have no name.
+//! whose end nobody waits, [signals](pending) that were sent in it, and offsets of open files and directories
+//! that are carried nowhere since they have no name, or are those of `/proc`.
 //!
 //! Invariants:
 //!
@@ -11,13 +12,16 @@ use std::{
 };
 
 use rustix::{
-    fs::{FileType, SeekFrom, fstat, readlink, seek},
+    fs::{FileType, PROC_SUPER_MAGIC, SeekFrom, fstat, fstatfs, readlink, seek},
     io::Errno,
     process::{Pid, WaitId, WaitIdOptions, WaitOptions, waitid, waitpid},
 };
 
 use super::pending;
-use crate::{descriptors::numbers, sys};
+use crate::{
+    descriptors::{is_exempt, numbers},
+    sys,
+};
 
 /// How long a child that was killed may take to end.
 const LONGEST: Duration = Duration::from_secs(2);
@@ -27,8 +31,8 @@ const LOOK: Duration = Duration::from_micros(200);
 #[derive(Debug, Default)]
 pub(crate) struct Before {
     children: Vec<Pid>,
-    /// Of files without a name: number, device and inode, offset.
-    nameless: Vec<(RawFd, (u64, u64), u64)>,
+    /// Of what is carried nowhere and not exempt: number, device and inode, offset.
+    stays: Vec<(RawFd, (u64, u64), u64)>,
 }
 
 impl Before {
@@ -37,19 +41,21 @@ impl Before {
     /// # Errors
     /// If `/proc` is not mounted.
     pub(crate) fn look() -> Result<Before, Errno> {
-        let nameless = numbers()?.into_iter().filter_map(|fd| {
+        let stays = numbers()?.into_iter().filter_map(|fd| {
             let stat = fstat(sys::borrow(fd)).ok()?;
-            let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+            let kind = FileType::from_raw_mode(stat.st_mode);
+            let has_offset = matches!(kind, FileType::RegularFile | FileType::Directory);
             let offset = || seek(sys::borrow(fd), SeekFrom::Current(0)).ok();
-            (is_file && stat.st_nlink == 0).then_some((fd, (stat.st_dev, stat.st_ino), offset()?))
+            let is_left = || !is_exempt(fd) && (stat.st_nlink == 0 || is_of_processes(fd));
+            (has_offset && is_left()).then_some((fd, (stat.st_dev, stat.st_ino), offset()?))
         });
-        Ok(Before { children: children(), nameless: nameless.collect() })
+        Ok(Before { children: children(), stays: stays.collect() })
     }
 
     /// After the rollback: waits for the children that have come since and ended with the attempt, drops the signals
     /// that it has left (but for those of members which were `deferred` to the end), and sets the offsets.
     pub(crate) fn restore(&self, deferred: bool) {
-        for (fd, identity, offset) in &self.nameless {
+        for (fd, identity, offset) in &self.stays {
             let file = sys::borrow(*fd);
             if fstat(file).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == *identity) {
                 let _ = seek(file, SeekFrom::Start(*offset));
@@ -63,6 +69,11 @@ impl Before {
         }
         pending::drop_those_of(&ended, deferred);
     }
+}
+
+/// Whether it is a file or directory of `/proc`, which is carried nowhere.
+fn is_of_processes(fd: RawFd) -> bool {
+    fstatfs(sys::borrow(fd)).is_ok_and(|of| of.f_type == PROC_SUPER_MAGIC)
 }
 
 /// The children of this process, those that have ended as well.
