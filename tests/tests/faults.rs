@@ -422,6 +422,16 @@ fn a_closed_null_device_is_named() {
     });
 }
 
+#[test]
+fn what_waits_for_nothing_is_not_given_up() {
+    for_both(|scratch, txos| {
+        txos.sh(&[], "echo >f").expect(0);
+        let out = txos.call(["recover", "--give-up", "1"]);
+        out.expect(125).says(&["transaction 1 does not wait for a file system"]);
+        assert!(scratch.inside().join("f").exists());
+    });
+}
+
 /// Changes below directories that keep their owner out in the end.
 const CLOSING: &str = "echo more >>d/e/f && echo n >d/e/n && mv d/g d/e/g && mkdir -p d/m/k && echo k >d/m/k/f && \
                        chmod 300 d/e d/m/k && chmod 200 d/m && chmod 2455 d";

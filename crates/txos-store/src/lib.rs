@@ -31,7 +31,9 @@ pub use apply::Kept;
 pub use commit::{Committed, Domain, NoDomain, Phase, Prepared, Validate};
 pub use delta::{AttrChange, Change, ChangeKind, Delta, ExtractOptions};
 pub use error::{Result, StoreError};
-pub use recover::{Finished, Pending, RecoveryReport, closed_paths, recover, recover_locked};
+pub use recover::{
+    Finished, Pending, RecoveryReport, closed_paths, give_up, recover, recover_locked,
+};
 pub use small::{
     Commits, Exclusive, Key, SmallCommitted, SmallOp, SmallOptions, Store, ValidateSmall, ViewCount,
 };

@@ -14,7 +14,7 @@ use crate::{
     ExclusiveLock, Holder, Result, StateDir, StoreError, TxState,
     apply::{Ahead, Applier, Kept, Pass, flush_targets, fold},
     journal::Journal,
-    plan::Plan,
+    plan::{Area, Plan},
     small, stage, sys,
 };
 
@@ -82,8 +82,26 @@ pub fn recover(state: &StateDir) -> Result<RecoveryReport> {
 /// # Errors
 /// As [`recover`].
 pub fn recover_locked(state: &StateDir, _lock: &ExclusiveLock) -> Result<RecoveryReport> {
+    recover_but(state, None)
+}
+
+/// Recovers, and gives up what transaction `id` changed on file systems that are not mounted any more, or in
+/// directories that are gone: what it changed elsewhere is finished, and [`Finished::kept`] names the rest.
+///
+/// # Errors
+/// [`StoreError::Refused`] if it does not wait for anything; otherwise as [`recover`].
+pub fn give_up(state: &StateDir, _lock: &ExclusiveLock, id: TxId) -> Result<RecoveryReport> {
+    let report = recover_but(state, Some(id))?;
+    if report.finished.iter().any(|finished| finished.id == id) {
+        return Ok(report);
+    }
+    let reason = format!("transaction {id} does not wait for a file system");
+    Err(StoreError::refused(state.path(), reason, "see txos recover, which names those that do"))
+}
+
+fn recover_but(state: &StateDir, given_up: Option<TxId>) -> Result<RecoveryReport> {
     let journal = Journal::open(state)?;
-    let mut report = recover_journal(state, &journal)?;
+    let mut report = recover_plans(state, &journal, given_up)?;
     let _table = state.table()?;
     state.sweep()?;
     for id in state.transaction_ids()? {
@@ -101,6 +119,14 @@ pub fn recover_locked(state: &StateDir, _lock: &ExclusiveLock) -> Result<Recover
 /// # Errors
 /// [`StoreError::Damaged`] if the journal is; otherwise what finishing gives.
 pub(crate) fn recover_journal(state: &StateDir, journal: &Journal) -> Result<RecoveryReport> {
+    recover_plans(state, journal, None)
+}
+
+fn recover_plans(
+    state: &StateDir,
+    journal: &Journal,
+    given_up: Option<TxId>,
+) -> Result<RecoveryReport> {
     let mut report = RecoveryReport::default();
     let turn = journal.enter_for_recovery()?;
     let dead = journal.dead_records(&turn);
@@ -116,15 +142,19 @@ pub(crate) fn recover_journal(state: &StateDir, journal: &Journal) -> Result<Rec
     let mut plans: Vec<Plan> = waiting.into_iter().chain(chosen.map(|(_, plan)| plan)).collect();
     let mut folds = fold(&mut plans);
     folds.rewrite = journal.is_poisoned();
-    let mut mounted = Vec::new();
+    let (mut mounted, mut lost) = (Vec::new(), Vec::new());
     for (number, plan) in plans.into_iter().enumerate() {
         // What a reboot has emptied needs no finishing: natively it would be gone, too.
         let rebooted = !same_boot(&plan);
-        let plan = plan.without(|area| rebooted && area.fs.is_volatile());
+        let mut plan = plan.without(|area| rebooted && area.fs.is_volatile());
+        if given_up == Some(plan.tx) {
+            lost.extend(without_missing(&mut plan));
+        }
         if let Some(point) = missing_area(&plan) {
-            let shown = crate::names::shown(point);
+            let (shown, id) = (crate::names::shown(point), plan.tx);
             let reason = format!(
-                "the file system that was mounted on {shown} is not; mount it and run txos recover"
+                "{shown} is not what it was when it committed, a mounted file system or a directory: mount it and \
+                 run txos recover; if it never comes back, txos recover --give-up {id} finishes the rest"
             );
             if number >= waited {
                 journal.put_aside(&turn, &plan)?;
@@ -137,7 +167,11 @@ pub(crate) fn recover_journal(state: &StateDir, journal: &Journal) -> Result<Rec
     let ahead = Ahead::new(&mounted);
     for (number, plan) in mounted.iter().enumerate() {
         let pass = Pass::Again { folds: &folds, ahead: &ahead, number };
-        report.finished.push(finish(state, plan, pass)?);
+        let mut finished = finish(state, plan, pass)?;
+        if given_up == Some(plan.tx) {
+            finished.kept.append(&mut lost);
+        }
+        report.finished.push(finished);
     }
     // Only when all is lasting are the records done.
     flush_targets(mounted.iter())?;
@@ -202,12 +236,29 @@ fn finish(state: &StateDir, plan: &Plan, pass: Pass<'_>) -> Result<Finished> {
 /// The mount point of the first file system of the plan that is not mounted there.
 fn missing_area(plan: &Plan) -> Option<&Path> {
     let same_boot = same_boot(plan);
-    let missing = plan.areas.iter().find(|area| {
-        let tree = Tree::open(&area.point).ok();
-        let found = tree.and_then(|tree| sys::identity_of(tree.root()).ok());
-        !found.is_some_and(|found| area.fs.is(&found, same_boot))
-    });
+    let missing = plan.areas.iter().find(|area| is_missing(area, same_boot));
     missing.map(|area| area.point.as_path())
+}
+
+fn is_missing(area: &Area, same_boot: bool) -> bool {
+    let tree = Tree::open(&area.point).ok();
+    let found = tree.and_then(|tree| sys::identity_of(tree.root()).ok());
+    !found.is_some_and(|found| area.fs.is(&found, same_boot))
+}
+
+/// Takes out of a plan what it does where nothing is any more, and says so.
+fn without_missing(plan: &mut Plan) -> Vec<Kept> {
+    let same_boot = same_boot(plan);
+    let missing: Vec<_> =
+        plan.areas.iter().filter(|area| is_missing(area, same_boot)).cloned().collect();
+    let lost = missing.iter().map(|area| {
+        let count = plan.len() - plan.clone().without(|other| other == area).len();
+        let reason = format!("it is not what it was, and {count} changes below it are given up");
+        Kept { path: area.point.clone(), reason, saved: None }
+    });
+    let lost = lost.collect();
+    *plan = plan.clone().without(|area| missing.contains(area));
+    lost
 }
 
 fn same_boot(plan: &Plan) -> bool {

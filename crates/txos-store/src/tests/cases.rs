@@ -170,6 +170,13 @@ const CASES: &[Case] = &[
         fs::remove_file(root.join("two")).unwrap();
         fs::rename(root.join("d1"), root.join("dir")).unwrap();
     }),
+    ("one of several names stays, in a new directory that takes the place of its own", |root| {
+        fs::remove_file(root.join("two")).unwrap();
+        fs::create_dir(root.join("new")).unwrap();
+        fs::rename(root.join("dir/three"), root.join("new/three")).unwrap();
+        fs::remove_dir_all(root.join("dir")).unwrap();
+        fs::rename(root.join("new"), root.join("dir")).unwrap();
+    }),
     ("files exchanged", |root| exchange(&root.join("file"), &root.join("dir/a"))),
     ("files rotated", |root| {
         fs::rename(root.join("file"), root.join("t")).unwrap();

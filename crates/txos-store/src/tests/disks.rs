@@ -18,7 +18,7 @@ use super::{
     world::{able, in_private_namespace},
 };
 use crate::{
-    Privilege, SmallOp, StateDir, Store, StoreError, closed_paths, recover,
+    Privilege, SmallOp, StateDir, Store, StoreError, closed_paths, give_up, recover,
     sys::watch::{KillAfterRecord, watched},
 };
 
@@ -191,6 +191,41 @@ fn a_commit_waits_for_its_file_system_and_what_it_changes_is_closed() {
         assert_eq!(closed_paths(&disks.state()).unwrap(), Vec::<PathBuf>::new());
         commit(&disks.store(), &[SmallOp::Append { path: &near, bytes: b"!" }]).unwrap();
         assert_eq!(read(&near), b"old+near!");
+    });
+}
+
+#[test]
+fn what_never_comes_back_can_be_given_up_and_nothing_else() {
+    if !able() {
+        return;
+    }
+    in_private_namespace(|| {
+        let disks = Disks::new();
+        mount("tmpfs", disks.disk(), "tmpfs", MountFlags::empty(), None).unwrap();
+        let (far, near) = (disks.disk().join("far"), disks.path("near"));
+        fs::write(&near, "old").unwrap();
+        disks.die_behind_record(&[
+            SmallOp::Create { path: &far, bytes: b"far", mode: 0o600 },
+            SmallOp::Append { path: &near, bytes: b"+near" },
+        ]);
+        unmount(disks.disk(), UnmountFlags::empty()).unwrap();
+        let report = recover(&disks.state()).unwrap();
+        let id = report.pending[0].id;
+        let give_up = |id| {
+            let state = disks.state();
+            let lock = state.try_lock("test").unwrap();
+            give_up(&state, &lock, id)
+        };
+        let other = give_up(txos_core::TxId(id.0 + 1));
+        assert!(matches!(other, Err(StoreError::Refused { .. })), "{other:?}");
+        assert_eq!(fs::read(&near).unwrap(), b"old");
+        let report = give_up(id).unwrap();
+        assert_eq!((report.finished.len(), report.pending.len()), (1, 0), "{report:?}");
+        let [kept] = &report.finished[0].kept[..] else { panic!("{report:?}") };
+        assert!(kept.path == disks.disk() && kept.reason.contains("1 changes"), "{kept:?}");
+        assert_eq!(fs::read(&near).unwrap(), b"old+near");
+        assert!(!far.exists() && recover(&disks.state()).unwrap().is_empty());
+        assert_eq!(closed_paths(&disks.state()).unwrap(), Vec::<PathBuf>::new());
     });
 }
 

@@ -1,4 +1,5 @@
 use anyhow::Result;
+use txos_core::TxId;
 use txos_domain::DomainError;
 
 use crate::{
@@ -15,13 +16,20 @@ pub struct Args {
     /// Print what was done as JSON
     #[arg(long)]
     json: bool,
+    /// Give up what this transaction, which is committed, changed on file systems and in directories that
+    /// never come back, and finish the rest
+    #[arg(long, value_name = "ID")]
+    give_up: Option<TxId>,
 }
 
 /// Finishes or discards what a crash left. What runs is left alone; a commit is waited for.
 pub fn run(args: Args) -> Result<Exit> {
     let state = state::open()?;
     let lock = lock(&state, "txos recover", &|| false)?;
-    let report = txos_store::recover_locked(&state, &lock)?;
+    let report = match args.give_up {
+        Some(id) => txos_store::give_up(&state, &lock, id)?,
+        None => txos_store::recover_locked(&state, &lock)?,
+    };
     let swept = txos_domain::sweep();
     for group in swept.iter().flatten() {
         say(format!("{} was left standing still, and runs again", group.display()));
