@@ -67,6 +67,7 @@ impl Applier<'_> {
                 }
                 Removal::Remove => {}
             }
+            self.secure_what_left(op)?;
             let act = || if op.dir { sys::rmdir(at) } else { sys::unlink(at) };
             match act() {
                 Ok(()) | Err(Errno::NOENT) => {}
@@ -80,6 +81,18 @@ impl Applier<'_> {
             return Ok(());
         }
         self.skipped += 1;
+        Ok(())
+    }
+
+    /// Makes lasting that objects were taken out of a directory that is about to be removed, on a file system
+    /// that keeps no order: a power cut could keep the removal and lose where they went, and they with it.
+    fn secure_what_left(&self, op: &Remove) -> Result<()> {
+        let host = self.host(op.area);
+        let mut moves = self.plan.moves.iter();
+        let left = moves.any(|left| left.area == op.area && left.from.parent() == Some(&op.path));
+        if op.dir && self.plan.durable && left && !sys::flush_takes_names(host)? {
+            return sys::flush_file_system(host);
+        }
         Ok(())
     }
 

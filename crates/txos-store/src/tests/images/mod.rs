@@ -6,7 +6,7 @@
 //!
 //! ```sh
 //! TXOS_IMAGES=100000 cargo test --release -p txos-store images -- --nocapture
-//! TXOS_SEED=… repeats a run
+//! TXOS_SEED=… repeats it, with TXOS_RUN=… from that run on
 //! ```
 
 mod model;
@@ -403,6 +403,36 @@ fn images_of_power_cuts_recover_whole() {
     super::world::in_private_namespace(power_cuts);
 }
 
+/// What was in a directory that goes is nowhere else on the disk before its new place is.
+#[test]
+fn what_was_taken_out_of_a_removed_directory_survives_a_power_cut() {
+    super::world::in_private_namespace(|| {
+        let mut tally = Tally::default();
+        for order in [Order::Ordered, Order::Unordered] {
+            let Some(ground) = Ground::new() else { return };
+            crate::sys::watch::pass_for_ordered(order == Order::Ordered);
+            let [host, _] = ground.hosts();
+            setup(&host);
+            let store = Store::open(ground.state()).unwrap();
+            store.checkpoint().unwrap();
+            let mut run = Run::new(ground, &[]);
+            run.step(|| {
+                let (from, to, dir) = (host.join("d/e/b"), host.join("a"), host.join("d/e"));
+                let ops = [
+                    SmallOp::Rename { from: &from, to: &to, replace: true },
+                    SmallOp::RemoveDir { path: &dir },
+                ];
+                store.commit_small(&ops, &DURABLE, &mut || Ok(())).unwrap().kept.is_empty()
+            });
+            run.aside(|| drop(store));
+            assert_eq!(run.promised.len(), 1);
+            examine(&run, 300, order, &mut Rng::new(7), &mut tally, &format!("{order:?}"));
+        }
+        crate::sys::watch::pass_for_ordered(false);
+        assert!(tally.finished > 0, "nothing was left to a recovery");
+    });
+}
+
 /// Cuts the runs that `make` makes, each at `each` places of those that are wanted, until there are as many
 /// distinct images as `TXOS_IMAGES` says, or `few`; as root alone, without whom there are none.
 fn cuts(
@@ -410,11 +440,11 @@ fn cuts(
     each: impl Fn(usize) -> usize,
     mut make: impl FnMut(usize, Ground, &mut Rng) -> Option<Run>,
 ) -> Tally {
-    let wanted = std::env::var("TXOS_IMAGES").ok().and_then(|count| count.parse().ok());
-    let wanted: usize = wanted.unwrap_or(few);
+    let given = |name| std::env::var(name).ok().and_then(|count| count.parse().ok());
+    let wanted: usize = given("TXOS_IMAGES").unwrap_or(few);
     let seed = seed();
     println!("TXOS_SEED={seed}");
-    let mut tally = Tally::default();
+    let mut tally = Tally { runs: given("TXOS_RUN").unwrap_or(0), ..Tally::default() };
     while tally.distinct.len() < wanted {
         let mut rng = Rng::new(seed ^ (tally.runs as u64) << 32);
         let Some(ground) = Ground::new() else { break };
