@@ -61,7 +61,11 @@ const OPEN_SAYS: &str = "Opens the file of the view; what is read is validated a
     truncated is visible outside at commit and never after an abort.";
 
 const RENAME_SAYS: &str = "Renames in the shadow; made outside at commit, not at abort. EXDEV between file \
-    systems, as natively.";
+    systems, as natively, and for a directory that goes into another one and whose path was longer than \
+    overlayfs's redirect_max (256 bytes).";
+
+const NAME_SAYS: &str =
+    "Changes a name in the shadow; the same change is made outside at commit, and none at abort.";
 
 const MOVED_BY_A_USER: Case = when(
     "a directory that exists outside, without privilege",
@@ -112,20 +116,15 @@ pub(super) const ROWS: &[Entry] = &[
          an outsider changed it; an abort leaves no trace.",
     ),
     plain(
-        &[
-            "mkdir",
-            "mkdirat",
-            "rmdir",
-            "unlink",
-            "unlinkat",
-            "link",
-            "linkat",
-            "symlink",
-            "symlinkat",
-        ],
+        &["mkdir", "mkdirat", "rmdir", "unlink", "unlinkat", "link", "symlink", "symlinkat"],
         Transactional,
-        "Changes a name in the shadow; the same change is made outside at commit, and none at \
-         abort.",
+        NAME_SAYS,
+    ),
+    plain(
+        &["linkat"],
+        Transactional,
+        "As link. With AT_EMPTY_PATH it answers ENOENT unless the file was opened with the caller's credentials: \
+         nobody inside has CAP_DAC_READ_SEARCH; the name /proc/self/fd/N does it.",
     ),
     cases(
         &["rename", "renameat"],
