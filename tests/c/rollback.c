@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <grp.h>
+#include <linux/capability.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -270,6 +271,151 @@ static void rights_and_limits_come_back(void) {
     CHECK_EQ(stat("/proc/self/ns/mnt", &there), 0);
     CHECK_EQ(there.st_ino, here.st_ino);
     CHECK(is("file", "x"));
+}
+
+// What the kernel has as a limit of this process, whatever the library shows.
+static struct rlimit real_limit(int resource) {
+    struct rlimit limit;
+    CHECK_EQ(syscall(SYS_prlimit64, 0, resource, NULL, &limit), 0);
+    return limit;
+}
+
+static void check_limit(struct rlimit found, rlim_t soft, rlim_t hard) {
+    CHECK_EQ(found.rlim_cur, soft);
+    CHECK_EQ(found.rlim_max, hard);
+}
+
+static struct rlimit shown_limit(int resource) {
+    struct rlimit limit;
+    CHECK_EQ(getrlimit(resource, &limit), 0);
+    return limit;
+}
+
+// From here on a hard limit that was lowered cannot be raised again, as for an ordinary user.
+static void give_up_raising_limits(void) {
+    struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+    struct __user_cap_data_struct rights[2];
+    CHECK_EQ(syscall(SYS_capget, &header, rights), 0);
+    rights[0].effective &= ~(1u << CAP_SYS_RESOURCE);
+    rights[0].permitted &= ~(1u << CAP_SYS_RESOURCE);
+    rights[0].inheritable &= ~(1u << CAP_SYS_RESOURCE);
+    CHECK_EQ(syscall(SYS_capset, &header, rights), 0);
+}
+
+#define LIMIT (1 << 20)
+
+static const struct rlimit once = {LIMIT, LIMIT}, twice = {LIMIT, 2 * LIMIT};
+static const struct rlimit thrice = {LIMIT, 3 * LIMIT}, wrong = {2 * LIMIT, LIMIT};
+
+static void hard_limits_come_back(void) {
+    give_up_raising_limits();
+    struct rlimit before = real_limit(RLIMIT_FSIZE), files = real_limit(RLIMIT_NOFILE), old;
+    CHECK_THAT(before.rlim_max / LIMIT, >, 3);
+    int tries = sys_xbegin(FLAGS);
+    check_limit(shown_limit(RLIMIT_FSIZE), before.rlim_cur, before.rlim_max);
+    check_limit(real_limit(RLIMIT_FSIZE), before.rlim_cur, before.rlim_max);
+    if (tries < 0) {
+        CHECK_EQ(tries, -ECANCELED);
+        CHECK_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+        return;
+    }
+    check_limit(shown_limit(RLIMIT_NOFILE), files.rlim_cur, files.rlim_max);
+    CHECK_EQ(setrlimit(RLIMIT_FSIZE, &twice), 0);
+    check_limit(shown_limit(RLIMIT_FSIZE), LIMIT, 2 * LIMIT);
+    // The soft one is real.
+    CHECK_EQ(real_limit(RLIMIT_FSIZE).rlim_cur, LIMIT);
+    CHECK_EQ(setrlimit(RLIMIT_FSIZE, &thrice), -1);
+    CHECK_EQ(errno, EPERM);
+    CHECK_EQ(setrlimit64(RLIMIT_FSIZE, (const struct rlimit64 *)&wrong), -1);
+    CHECK_EQ(errno, EINVAL);
+    check_limit(shown_limit(RLIMIT_FSIZE), LIMIT, 2 * LIMIT);
+    const struct rlimit soft = {2 * LIMIT, 2 * LIMIT};
+    CHECK_EQ(prlimit(0, RLIMIT_FSIZE, &soft, &old), 0);
+    check_limit(old, LIMIT, 2 * LIMIT);
+    CHECK_EQ(prlimit(getpid(), RLIMIT_FSIZE, &once, &old), 0);
+    check_limit(old, 2 * LIMIT, 2 * LIMIT);
+    struct rlimit64 now;
+    CHECK_EQ(prlimit64(getpid(), RLIMIT_FSIZE, NULL, &now), 0);
+    CHECK_EQ(now.rlim_max, LIMIT);
+    CHECK_EQ(getrlimit64(RLIMIT_FSIZE, &now), 0);
+    CHECK_EQ(now.rlim_max, LIMIT);
+    CHECK_EQ(setrlimit(RLIMIT_FSIZE, &twice), -1);
+    CHECK_EQ(errno, EPERM);
+    files.rlim_max = files.rlim_cur;
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &files), 0);
+    CHECK_EQ(prlimit(0, 1000, NULL, &old), -1);
+    CHECK_EQ(errno, EINVAL);
+    CHECK_EQ(setrlimit(1000, &once), -1);
+    CHECK_EQ(errno, EINVAL);
+    sys_xabort(tries == 2);
+    CHECK(0);
+}
+
+static void lowered_hard_limits_commit(void) {
+    give_up_raising_limits();
+    outsider_start();
+    put("file", "1");
+    CHECK_EQ(sys_xbegin(FLAGS), 0);
+    CHECK_EQ(setrlimit(RLIMIT_FSIZE, &thrice), 0);
+    CHECK_EQ(sys_xend(), 0);
+    check_limit(real_limit(RLIMIT_FSIZE), LIMIT, 3 * LIMIT);
+    int tries = sys_xbegin(FLAGS);
+    CHECK_THAT(tries, >=, 0);
+    check_limit(shown_limit(RLIMIT_FSIZE), LIMIT, 3 * LIMIT);
+    if (tries == 0) {
+        CHECK_EQ(setrlimit(RLIMIT_FSIZE, &once), 0);
+        CHECK_EQ(sys_xbegin(FLAGS), 0);
+        CHECK_EQ(setrlimit(__RLIMIT_LOCKS, &thrice), 0);
+        CHECK_EQ(sys_xend(), 0);
+        CHECK_THAT(real_limit(__RLIMIT_LOCKS).rlim_max / LIMIT, >, 3);
+        sys_xabort(0);
+    }
+    CHECK_EQ(sys_xend(), 0);
+    check_limit(real_limit(RLIMIT_FSIZE), LIMIT, 3 * LIMIT);
+    // An end that loses without a rollback leaves memory as it is, and the limits.
+    CHECK_EQ(sys_xbegin(FLAGS | TX_NO_AUTO_RETRY), 0);
+    CHECK(is("file", "1"));
+    CHECK_EQ(outsider("echo 2 > file"), 0);
+    CHECK_EQ(setrlimit(RLIMIT_FSIZE, &twice), 0);
+    CHECK_EQ(sys_xend(), -ECANCELED);
+    check_limit(real_limit(RLIMIT_FSIZE), LIMIT, 2 * LIMIT);
+    // Without rollback, and outside, the calls are as ever.
+    CHECK_EQ(sys_xbegin(FLAGS | TX_NO_USER_ROLLBACK), 0);
+    CHECK_EQ(setrlimit(RLIMIT_FSIZE, &once), 0);
+    check_limit(real_limit(RLIMIT_FSIZE), LIMIT, LIMIT);
+    sys_xabort(1);
+    check_limit(shown_limit(RLIMIT_FSIZE), LIMIT, LIMIT);
+    CHECK_EQ(setrlimit(RLIMIT_FSIZE, &twice), -1);
+    CHECK_EQ(errno, EPERM);
+}
+
+static void children_have_lowered_hard_limits(void) {
+    give_up_raising_limits();
+    struct rlimit before = real_limit(RLIMIT_FSIZE);
+    int tries = sys_xbegin(FLAGS);
+    CHECK_THAT(tries, >=, 0);
+    if (tries < 2) {
+        check_limit(shown_limit(RLIMIT_FSIZE), before.rlim_cur, before.rlim_max);
+        CHECK_EQ(setrlimit(RLIMIT_FSIZE, &twice), 0);
+        pid_t pid = fork();
+        CHECK_THAT(pid, >=, 0);
+        if (pid == 0) {
+            check_limit(real_limit(RLIMIT_FSIZE), LIMIT, 2 * LIMIT);
+            check_limit(shown_limit(RLIMIT_FSIZE), LIMIT, 2 * LIMIT);
+            CHECK_EQ(setrlimit(RLIMIT_FSIZE, &thrice), -1);
+            const char *line = "Max file size *1048576 *2097152 ";
+            execlp("grep", "grep", "-q", line, "/proc/self/limits", NULL);
+            CHECK(0);
+        }
+        int status;
+        CHECK_EQ(waitpid(pid, &status, 0), pid);
+        CHECK_EQ(status, 0);
+        // Started without a fork: the soft limit.
+        CHECK_EQ(system("grep -q 'Max file size *1048576 ' /proc/self/limits"), 0);
+        sys_xabort(0);
+    }
+    check_limit(real_limit(RLIMIT_FSIZE), before.rlim_cur, before.rlim_max);
+    CHECK_EQ(sys_xend(), 0);
 }
 
 // What was lowered can be raised again, so it is no hindrance on the way out; it stays as it is after a
@@ -554,6 +700,9 @@ int main(int argc, char **argv) {
         {"signals_come_back", signals_come_back},
         {"deferred_signals_wait", deferred_signals_wait},
         {"rights_and_limits_come_back", rights_and_limits_come_back},
+        {"hard_limits_come_back", hard_limits_come_back},
+        {"lowered_hard_limits_commit", lowered_hard_limits_commit},
+        {"children_have_lowered_hard_limits", children_have_lowered_hard_limits},
         {"lowered_rights_commit", lowered_rights_commit},
         {"rights_given_up_for_good", rights_given_up_for_good},
         {"timers_come_back", timers_come_back},

@@ -25,6 +25,9 @@ fn with_rollback() {
         "descriptors_come_back",
         "signals_come_back",
         "the_snapshot_is_no_child",
+        "hard_limits_come_back",
+        "lowered_hard_limits_commit",
+        "children_have_lowered_hard_limits",
     ];
     cprogram::cases_of_a_user("rollback", &cases);
 }

@@ -21,6 +21,7 @@
 //!   tables        what a stand-in's table of descriptors leaves behind
 //!     registers, own, rseq, raw   what both of these are made of
 //!   signal_calls  the calls by which a program takes signals
+//!   limit_calls   the calls that show and change resource limits
 //!   mappings      memory that would bypass a view
 //!   task          whether the process has other threads
 //!   phases        where the time goes
@@ -37,6 +38,8 @@ mod descriptors;
 mod files;
 mod flags;
 mod guard;
+#[cfg(target_arch = "x86_64")]
+mod limit_calls;
 mod link;
 mod locks;
 mod mappings;

@@ -282,6 +282,7 @@ impl Thread {
         // Whatever the library needs itself is there before the checkpoint, and so after a rollback.
         self.guard(flags)?;
         let ask = self.ask().map_err(negative)?;
+        checkpoint::limits::hook().map_err(negative)?;
         self.losses = 0;
         let before = checkpoint::Before::look().map_err(negative)?;
         let deferred = flags & TX_DEFER_SIGNALS != 0;

@@ -42,6 +42,14 @@ pub(crate) mod signals {
     pub(crate) fn settle(_is_blocked: impl Fn(i32) -> bool) {}
 }
 
+/// No limit is noted, since nothing is rolled back.
+pub(crate) mod limits {
+    /// There is nothing to tell children.
+    pub(crate) fn hook() -> Result<(), rustix::io::Errno> {
+        Ok(())
+    }
+}
+
 /// See the module for x86-64.
 #[derive(Debug)]
 pub(crate) struct Before;

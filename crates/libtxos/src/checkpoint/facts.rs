@@ -7,7 +7,7 @@ use crate::{
 };
 
 pub(super) const SIGNALS: usize = 65;
-const LIMITS: usize = 16;
+pub(super) const LIMITS: usize = 16;
 
 /// `struct sigaction` of the kernel (rt_sigaction(2)), x86-64.
 #[repr(C)]

@@ -39,6 +39,7 @@ mod arena;
 mod facts;
 mod files;
 mod leftovers;
+pub(crate) mod limits;
 mod maps;
 mod pages;
 mod pending;
@@ -117,10 +118,11 @@ pub(crate) fn take(ask: [i32; 2], high: i32) -> Result<Taken, Errno> {
     }
 }
 
-/// Drops the checkpoint.
+/// Drops the checkpoint: from here on the program is what it is.
 pub(crate) fn release() {
     let Some(arena) = existing() else { return };
     signals::unwatch();
+    limits::apply();
     // SAFETY: the arena stays mapped; the snapshot is a child that is not reaped yet, so its number is
     // its own.
     unsafe {
