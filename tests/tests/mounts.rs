@@ -1,6 +1,7 @@
 //! Mounts of the host: nested, overlapping, read-only, on other file systems.
 
-use std::path::Path;
+use std::os::unix::fs::{chown, lchown, symlink};
+use std::path::{Path, PathBuf};
 
 use txos_tests::exec;
 use txos_tests::scratch::Scratch;
@@ -194,21 +195,73 @@ fn proc_and_dev_are_the_ones_of_the_view() {
     assert_eq!(out.expect(0).stdout, "proc\n4\nnull\ndev\n3\nsys\nfd\n");
 }
 
+/// A directory of the user's below one of somebody else, far from the working directory, with a file in it.
+fn theirs_below_anothers(base: &Path) -> PathBuf {
+    let theirs = base.join("theirs");
+    let mine = theirs.join("mine");
+    std::fs::create_dir_all(&mine).expect("mkdir");
+    std::fs::write(mine.join("f"), "old\n").expect("a file");
+    for path in [mine.clone(), mine.join("f")] {
+        chown(path, Some(Who::User.uid()), Some(Who::User.uid())).expect("chown");
+    }
+    chown(&theirs, Some(0), Some(0)).expect("chown");
+    mine
+}
+
 #[test]
 fn a_user_changes_a_directory_of_theirs_that_only_the_command_names() {
     for_one(Who::User, |scratch, txos| {
-        // Below a directory of somebody else, far from the working directory.
-        let theirs = scratch.base().join("theirs");
-        let mine = theirs.join("mine");
-        std::fs::create_dir_all(&mine).unwrap();
-        std::fs::write(mine.join("f"), "old\n").unwrap();
-        for path in [mine.clone(), mine.join("f")] {
-            std::os::unix::fs::chown(path, Some(Who::User.uid()), Some(Who::User.uid())).unwrap();
-        }
-        std::os::unix::fs::chown(&theirs, Some(0), Some(0)).unwrap();
+        let mine = theirs_below_anothers(scratch.base());
         let (shown, root) = (mine.display(), txos.dir("/"));
         root.sh(&[], &format!("echo more >>{shown}/f && echo n >{shown}/n")).expect(0);
         assert_eq!(std::fs::read_to_string(mine.join("f")).unwrap(), "old\nmore\n");
         assert!(mine.join("n").exists());
+    });
+}
+
+#[test]
+fn a_user_names_a_directory_of_theirs_by_a_link_or_the_parent_of_another() {
+    for_one(Who::User, |scratch, txos| {
+        let base = scratch.base();
+        let mine = theirs_below_anothers(base);
+        let links = base.join("links");
+        std::fs::create_dir(&links).unwrap();
+        chown(&links, Some(Who::User.uid()), Some(Who::User.uid())).unwrap();
+        for (name, to) in [
+            ("absolute", mine.clone()),
+            ("relative", "../theirs/mine".into()),
+            ("dangling", mine.join("not-yet")),
+            // Where the transaction's own directories lie.
+            ("home", base.to_owned()),
+            ("state", scratch.state()),
+            ("kernels", "/proc/self/fd".into()),
+            ("round", "round".into()),
+        ] {
+            symlink(to, links.join(name)).unwrap();
+            lchown(links.join(name), Some(Who::User.uid()), Some(Who::User.uid())).unwrap();
+        }
+        let root = txos.dir("/").env("HOME", links.join("home"));
+        let shown = links.display();
+        let changes = [
+            format!("echo 1 >>{shown}/absolute/f"),
+            format!("echo 2 >>{shown}/relative/f"),
+            format!("echo 3 >>{shown}/absolute/../mine/f"),
+            format!("echo 4 >>/tmp/../{}", mine.join("f").strip_prefix("/").unwrap().display()),
+            format!("echo 5 >>{shown}/home/theirs/mine/f && ls {shown}/home/inside"),
+            format!("ls {shown}/home/theirs/mine/f && echo 6 >>{shown}/absolute/f"),
+            format!("echo new >{shown}/dangling"),
+            format!("! ls {shown}/state/lock"),
+            format!("! ls {shown}/state/"),
+            format!("! ls {shown}/round/x"),
+            format!("ls {shown}/kernels/0 /dev/fd/ /tmp/../tmp/"),
+            format!("mv {shown}/relative {shown}/renamed && rm {shown}/absolute"),
+        ];
+        for change in changes {
+            let out = root.sh(&[], &change);
+            assert!(out.status.success(), "{change}: {out}");
+        }
+        assert_eq!(std::fs::read_to_string(mine.join("f")).unwrap(), "old\n1\n2\n3\n4\n5\n6\n");
+        assert_eq!(std::fs::read_to_string(mine.join("not-yet")).unwrap(), "new\n");
+        assert!(links.join("renamed").is_symlink() && !links.join("absolute").is_symlink());
     });
 }

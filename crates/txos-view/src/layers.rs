@@ -43,19 +43,39 @@ const KERNEL: [&str; 19] = [
 /// In a user namespace an overlay can copy up nothing whose owner is not mapped (`EOVERFLOW`), and
 /// to change a file it copies up all directories above it, most of them root's. So there an overlay
 /// of its own, whose root need not be copied up, is given to the topmost writable directory above
-/// each path of `wanted`, and to each further one on the way whose parents it cannot copy up.
+/// each path of `wanted`, and to each further one on the way whose parents it cannot copy up. A path may lead
+/// through links and `..`, and need not be there: what counts is where it leads, and where its last name lies.
 ///
 /// # Errors
 /// If the mount table cannot be read.
 pub fn plan_layers(credentials: Credentials, wanted: &[PathBuf]) -> Result<Vec<PlannedLayer>> {
     let mut layers = plan(mounts::visible()?, credentials, &|point| point.is_dir());
     if let Credentials::User { .. } = credentials {
-        for path in wanted {
-            let points = starts(path, &examine);
+        let both = |path: &PathBuf| [path.parent().map(real), Some(real(path))];
+        let places = wanted.iter().flat_map(both).flatten();
+        for path in places.filter(|path| !OWN.iter().any(|dir| path.starts_with(dir))) {
+            let points = starts(&path, &examine);
             points.into_iter().for_each(|point| add_point(&mut layers, point));
         }
     }
     Ok(layers)
+}
+
+/// Where a path leads, without links and `..`: as far as anything is there.
+fn real(path: &Path) -> PathBuf {
+    let mut path = path.to_owned();
+    // As many as the kernel follows (path_resolution(7)).
+    let mut links = 40;
+    loop {
+        if let Ok(real) = path.canonicalize() {
+            return real;
+        }
+        let Some(parent) = path.parent() else { return PathBuf::from("/") };
+        // A link to what is not there yet is as good as that.
+        let leads = path.read_link().ok().filter(|_| links > 0);
+        links -= i32::from(leads.is_some());
+        path = leads.map_or_else(|| parent.to_owned(), |to| parent.join(to));
+    }
 }
 
 /// What a directory on the way to a place where a user writes is to them.
@@ -174,6 +194,36 @@ mod tests {
         let points: Vec<_> = layers.iter().map(|planned| planned.layer.point.as_path()).collect();
         assert_eq!(points, [Path::new("/"), Path::new("/cd"), Path::new("/home/a")]);
         assert!(layers[2].writable && layers[2].layer.no_dev);
+    }
+
+    #[test]
+    fn a_path_leads_where_its_links_do() {
+        let dir = tempfile::tempdir().unwrap();
+        let base = dir.path().canonicalize().unwrap();
+        std::fs::create_dir_all(base.join("a/b")).unwrap();
+        for (name, to) in [
+            ("absolute", base.join("a")),
+            ("relative", "a/b".into()),
+            ("dangling", "a/b/none/../x".into()),
+            ("further", "dangling".into()),
+            ("round", "round".into()),
+        ] {
+            std::os::unix::fs::symlink(to, base.join(name)).unwrap();
+        }
+        let cases = [
+            ("a/b/../../a/./b/", "a/b"),
+            ("absolute/b", "a/b"),
+            ("relative/../b/none/x", "a/b"),
+            ("dangling", "a/b"),
+            ("further", "a/b"),
+            ("round/x", ""),
+            ("none/a", ""),
+        ];
+        for (path, leads) in cases {
+            // `Path` takes two that differ by a last `/` for the same.
+            assert_eq!(real(&base.join(path)), base.join(leads), "{path}");
+        }
+        assert_eq!(real(Path::new("/")), Path::new("/"));
     }
 
     #[test]

@@ -1,13 +1,18 @@
 use std::{ffi::CString, os::unix::ffi::OsStrExt, path::Path};
 
-use rustix::{io::Errno, mount::mount};
+use rustix::{
+    fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2},
+    io::Errno,
+    mount::mount,
+    process::fchdir,
+};
 
 use super::{EMPTY, inside, layer_flags};
 use crate::{Credentials, Layer, Result, ViewError, ViewSpec};
 
 /// Mounts the overlay of each layer over the capture, parents before children.
 ///
-/// `source` is what the mount table shows as theirs.
+/// `source` is what the mount table shows as theirs. The working directory is some other one afterwards.
 pub(super) fn mount_layers(
     spec: &ViewSpec,
     stable: &Path,
@@ -18,7 +23,9 @@ pub(super) fn mount_layers(
         let at = inside(root, &layer.point);
         let options = options(spec, layer, stable)?;
         let flags = layer_flags(spec, layer);
-        match mount(source, &at, "overlay", flags, Some(options.as_c_str())) {
+        let mounted = go_to(root, &layer.point)
+            .and_then(|()| mount(source, ".", "overlay", flags, Some(options.as_c_str())));
+        match mounted {
             Ok(()) => {}
             // A mount that the caller cannot enter (another user's FUSE mount, say) is as closed
             // in the view as it is outside: the capture answers with the same error.
@@ -39,6 +46,16 @@ pub(super) fn mount_layers(
         }
     }
     Ok(())
+}
+
+/// Makes `point` below `root` the working directory. mount(2) would follow a link on the way, and an absolute one
+/// out of the view that is being put together.
+fn go_to(root: &Path, point: &Path) -> std::result::Result<(), Errno> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    // Opened each time: the overlay mounted last may lie on it.
+    let root = openat(CWD, root, flags, Mode::empty())?;
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS;
+    fchdir(openat2(root, point, flags, Mode::empty(), resolve)?)
 }
 
 /// The mount options. What each is for:
