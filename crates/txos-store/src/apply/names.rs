@@ -106,11 +106,23 @@ impl Applier<'_> {
         for above in original.ancestors().skip(1) {
             let Some(id) = self.ours.get(&(area, above.to_owned())) else { continue };
             let found = place(self.host(area), above).attrs()?;
-            if found.is_some_and(|attrs| id.is(&attrs)) || self.made_there(area, above)? {
+            let Some(found) = found.filter(|attrs| !self.leaves(area, above, attrs)) else {
+                continue;
+            };
+            if id.is(&found) || self.made_there(area, above)? {
                 return Ok(true);
             }
         }
         Ok(false)
+    }
+
+    /// Whether this plan removes or moves away what is bound to an original path: what comes may be like it.
+    fn leaves(&self, area: u32, original: &Path, bound: &Attrs) -> bool {
+        let removes = self.plan.removes.iter().map(|op| (op.area, &op.path, op.id));
+        let moves = self.plan.moves.iter().map(|op| (op.area, &op.from, op.id));
+        removes
+            .chain(moves)
+            .any(|(number, path, id)| number == area && path == original && id.is(bound))
     }
 
     fn move_away(&mut self, op: &Move) -> Result<()> {

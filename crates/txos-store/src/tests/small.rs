@@ -11,7 +11,7 @@ use std::{
 use rustix::io::Errno;
 use txos_core::{Conflict, Facet, Seen};
 
-use super::world::{Scan, same, scan, settle};
+use super::world::{Scan, able, chmod, chown, same, scan, settle};
 use crate::{
     Key, Privilege, SmallCommitted, SmallOp, SmallOptions, StateDir, Store, StoreError, recover,
     sys::watch::{KillAt, watched},
@@ -359,6 +359,54 @@ fn killed_anywhere_a_small_commit_is_whole() {
         }
         assert!(stop > 15 && met.len() == 3, "{stop} calls, {met:?}");
     }
+}
+
+/// The new one is like the old one, which goes.
+#[test]
+fn a_directory_removed_and_made_again_is_another_wherever_it_is_stopped() {
+    if !able() {
+        return;
+    }
+    let (mut stop, mut finished) = (0, 0);
+    loop {
+        let pair = Pair::new(|root| {
+            fs::create_dir(root.join("d")).unwrap();
+            chmod(&root.join("d"), 0o755);
+            chown(&root.join("d"), 5, 5);
+            for name in ["d/f", "d/g"] {
+                fs::write(root.join(name), name).unwrap();
+            }
+        });
+        let [d, f, g, x] = ["d", "d/f", "d/g", "x"].map(|name| pair.host.join(name));
+        let ops = [
+            SmallOp::Remove { path: &f },
+            SmallOp::Rename { from: &g, to: &x, replace: false },
+            SmallOp::RemoveDir { path: &d },
+            SmallOp::CreateDir { path: &d, mode: 0o755 },
+        ];
+        let store = pair.store();
+        let killer = Rc::new(RefCell::new(KillAt(stop)));
+        let done = watched(killer.clone(), || {
+            let done = store.commit_small(&ops, &DURABLE, &mut || Ok(()));
+            drop(store);
+            done.is_ok()
+        });
+        let report = recover(&pair.open_state()).unwrap();
+        assert!(report.finished.iter().all(|done| done.kept.is_empty()), "{stop}: {report:?}");
+        finished += report.finished.len();
+        let now = (f.exists(), g.exists(), x.exists());
+        if done || !report.finished.is_empty() || now.2 {
+            assert_eq!(now, (false, false, true), "call {stop}");
+            assert_ne!(fs::metadata(&d).unwrap().uid(), 5, "call {stop}: the old directory");
+        } else {
+            assert_eq!(now, (true, true, false), "call {stop}");
+        }
+        if killer.borrow().0 > 0 {
+            break;
+        }
+        stop += 1;
+    }
+    assert!(finished > 2, "{finished} of {stop} stops were behind the record");
 }
 
 #[test]
