@@ -4,8 +4,9 @@
 //! journal has decided is finished all the same, for its process has let go of the lock of the
 //! commit and will not do it any more.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use rustix::{fs::RenameFlags, io::Errno};
 use serde::{Deserialize, Serialize};
 use txos_core::TxId;
 use txos_host::Tree;
@@ -85,17 +86,19 @@ pub fn recover_locked(state: &StateDir, _lock: &ExclusiveLock) -> Result<Recover
     recover_but(state, None)
 }
 
-/// Recovers, and gives up what transaction `id` changed on file systems that are not mounted any more, or in
-/// directories that are gone: what it changed elsewhere is finished, and [`Finished::kept`] names the rest.
+/// Gives up what transaction `id`, which waits ([`RecoveryReport::pending`]), changed on file systems that are
+/// not mounted any more, or in directories that are gone. What it changed elsewhere is finished;
+/// [`Finished::kept`] names the rest, and where its record and what it had staged are kept.
 ///
 /// # Errors
-/// [`StoreError::Refused`] if it does not wait for anything; otherwise as [`recover`].
+/// [`StoreError::Refused`] if it does not wait: then nothing was done. Otherwise as [`recover`].
 pub fn give_up(state: &StateDir, _lock: &ExclusiveLock, id: TxId) -> Result<RecoveryReport> {
-    let report = recover_but(state, Some(id))?;
+    let waits = Journal::open(state)?.waiting()?.iter().any(|plan| plan.tx == id);
+    let report = if waits { recover_but(state, Some(id))? } else { RecoveryReport::default() };
     if report.finished.iter().any(|finished| finished.id == id) {
         return Ok(report);
     }
-    let reason = format!("transaction {id} does not wait for a file system");
+    let reason = format!("transaction {id} does not wait for a file system or a directory");
     Err(StoreError::refused(state.path(), reason, "see txos recover, which names those that do"))
 }
 
@@ -148,14 +151,11 @@ fn recover_plans(
         let rebooted = !same_boot(&plan);
         let mut plan = plan.without(|area| rebooted && area.fs.is_volatile());
         if given_up == Some(plan.tx) {
-            lost.extend(without_missing(&mut plan));
+            let saved = saved_of(state, plan.tx);
+            (plan, lost) = without_missing(plan, &saved);
         }
-        if let Some(point) = missing_area(&plan) {
-            let (shown, id) = (crate::names::shown(point), plan.tx);
-            let reason = format!(
-                "{shown} is not what it was when it committed, a mounted file system or a directory: mount it and \
-                 run txos recover; if it never comes back, txos recover --give-up {id} finishes the rest"
-            );
+        if let Some(area) = missing_area(&plan) {
+            let reason = why_missing(area, &plan);
             if number >= waited {
                 journal.put_aside(&turn, &plan)?;
             }
@@ -183,6 +183,9 @@ fn recover_plans(
         small::checkpoint(journal, &turn)?;
     }
     for plan in &mounted {
+        if given_up == Some(plan.tx) {
+            save_given_up(state, journal, plan.tx)?;
+        }
         journal.waited(plan.tx)?;
         unstage(state, plan.tx)?;
         // The record names its stage directories, whatever else is lost.
@@ -233,11 +236,10 @@ fn finish(state: &StateDir, plan: &Plan, pass: Pass<'_>) -> Result<Finished> {
     Ok(Finished { id: plan.tx, operations: plan.len() as u64, skipped, kept: applier.into_kept() })
 }
 
-/// The mount point of the first file system of the plan that is not mounted there.
-fn missing_area(plan: &Plan) -> Option<&Path> {
+/// The first area of the plan whose file system is not mounted there.
+fn missing_area(plan: &Plan) -> Option<&Area> {
     let same_boot = same_boot(plan);
-    let missing = plan.areas.iter().find(|area| is_missing(area, same_boot));
-    missing.map(|area| area.point.as_path())
+    plan.areas.iter().find(|area| is_missing(area, same_boot))
 }
 
 fn is_missing(area: &Area, same_boot: bool) -> bool {
@@ -246,19 +248,64 @@ fn is_missing(area: &Area, same_boot: bool) -> bool {
     !found.is_some_and(|found| area.fs.is(&found, same_boot))
 }
 
-/// Takes out of a plan what it does where nothing is any more, and says so.
-fn without_missing(plan: &mut Plan) -> Vec<Kept> {
-    let same_boot = same_boot(plan);
-    let missing: Vec<_> =
-        plan.areas.iter().filter(|area| is_missing(area, same_boot)).cloned().collect();
-    let lost = missing.iter().map(|area| {
-        let count = plan.len() - plan.clone().without(|other| other == area).len();
-        let reason = format!("it is not what it was, and {count} changes below it are given up");
-        Kept { path: area.point.clone(), reason, saved: None }
+/// As a sentence for a person, with what can be done.
+fn why_missing(area: &Area, plan: &Plan) -> String {
+    let near = area.point.ancestors().find_map(|path| Tree::open(path).ok());
+    let found = near.and_then(|tree| sys::identity_of(tree.root()).ok());
+    let there = found.is_some_and(|found| area.fs.is_same_file_system(&found, same_boot(plan)));
+    let shown = crate::names::shown(&area.point);
+    let what = match there {
+        true => format!("{shown} is not the directory that it was"),
+        false => format!("the file system that was mounted on {shown} is not"),
+    };
+    let id = plan.tx;
+    format!(
+        "{what}; mount it and run txos recover, or, if it never comes back, finish the rest with txos \
+         recover --give-up {id}"
+    )
+}
+
+/// The plan without what it does where nothing is any more, and what that is; it is kept at `saved`.
+fn without_missing(plan: Plan, saved: &Path) -> (Plan, Vec<Kept>) {
+    let same_boot = same_boot(&plan);
+    let areas = (0u32..).zip(&plan.areas);
+    let missing: Vec<(u32, Area)> = areas
+        .filter(|(_, area)| is_missing(area, same_boot))
+        .map(|(number, area)| (number, area.clone()))
+        .collect();
+    let lost = missing.iter().map(|(number, area)| {
+        let what = match plan.operations_in(*number) {
+            1 => "1 change".to_owned(),
+            count => format!("{count} changes"),
+        };
+        let mut reason = format!("it is not there any more: {what} below it given up");
+        if !area.stage.starts_with(saved.parent().and_then(Path::parent).unwrap_or(saved)) {
+            let stage = crate::names::shown(&area.stage);
+            reason = format!("{reason}; if it comes back, remove {stage}");
+        }
+        Kept { path: area.point.clone(), reason, saved: Some(saved.to_owned()) }
     });
     let lost = lost.collect();
-    *plan = plan.clone().without(|area| missing.contains(area));
-    lost
+    (plan.without(|area| missing.iter().any(|(_, gone)| gone == area)), lost)
+}
+
+/// Where what is given up of a transaction is kept.
+fn saved_of(state: &StateDir, id: TxId) -> PathBuf {
+    state.path().join("conflicts").join(id.to_string())
+}
+
+/// Keeps the record of a transaction, and what is left of what it had staged.
+fn save_given_up(state: &StateDir, journal: &Journal, id: TxId) -> Result<()> {
+    let saved = saved_of(state, id);
+    sys::make_dirs(state.tree(), &Path::new("conflicts").join(id.to_string()))?;
+    journal.keep_waiting(id, &saved.join("record"))?;
+    let staged = Path::new("conflicts").join(id.to_string()).join("staged");
+    let left = StateDir::tx_path(id);
+    let from = sys::place(state.tree(), &left);
+    match sys::rename(from, sys::place(state.tree(), &staged), RenameFlags::NOREPLACE) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(errno) => Err(StoreError::io("save", state.path().join(&staged), errno)),
+    }
 }
 
 fn same_boot(plan: &Plan) -> bool {
@@ -269,9 +316,9 @@ fn same_boot(plan: &Plan) -> bool {
 pub(crate) fn require_areas(plan: &Plan) -> Result<()> {
     match missing_area(plan) {
         None => Ok(()),
-        Some(point) => {
+        Some(area) => {
             let reason = "the file system that was mounted there is not";
-            Err(StoreError::refused(point, reason, "mount it and try again"))
+            Err(StoreError::refused(&area.point, reason, "mount it and try again"))
         }
     }
 }

@@ -28,7 +28,11 @@ pub(crate) fn flush_targets<'p>(plans: impl Iterator<Item = &'p Plan> + Clone) -
     }
     let all = targets.values().map(BTreeSet::len).sum::<usize>() > FEW;
     for (point, paths) in &targets {
-        let tree = Tree::open(point)?;
+        let tree = match Tree::open(point) {
+            // Unmounted, which flushed it, or removed with all that was in it.
+            Err(error) if matches!(error.errno(), Some(Errno::NOENT | Errno::NOTDIR)) => continue,
+            opened => opened?,
+        };
         if all {
             sys::flush_file_system(&tree)?;
             continue;

@@ -1,7 +1,11 @@
 //! Commits whose file systems are not mounted: their records wait in files of their own, so that
 //! segments can be used again. What they will change stays closed to transactions.
 
-use std::{fs, path::PathBuf, sync::atomic::Ordering::SeqCst};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::atomic::Ordering::SeqCst,
+};
 
 use txos_core::TxId;
 
@@ -115,6 +119,16 @@ impl Journal {
             }
             Err(_) => Ok(()),
             Ok(()) => self.count_waiting(),
+        }
+    }
+
+    /// A plan that waited is given up: its record is kept at `to`.
+    pub(crate) fn keep_waiting(&self, tx: TxId, to: &Path) -> Result<()> {
+        match fs::rename(self.waiting_path(tx), to) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(StoreError::std("save", to, &error))
+            }
+            _ => self.count_waiting(),
         }
     }
 

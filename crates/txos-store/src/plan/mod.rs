@@ -149,6 +149,20 @@ impl Plan {
         all.map(|(area, path)| self.areas[area as usize].point.join(path)).collect()
     }
 
+    /// How many operations it has in the area of this number.
+    pub(crate) fn operations_in(&self, area: u32) -> usize {
+        let metas = self.file_meta.iter().chain(&self.dir_meta).map(|op| op.area);
+        (self.writes.iter().map(|op| op.area))
+            .chain(self.patches.iter().map(|op| op.area))
+            .chain(self.removes.iter().map(|op| op.area))
+            .chain(self.moves.iter().map(|op| op.area))
+            .chain(self.puts.iter().map(|op| op.area))
+            .chain(self.links.iter().map(|op| op.area))
+            .chain(metas)
+            .filter(|number| *number == area)
+            .count()
+    }
+
     /// How many operations it has.
     pub(crate) fn len(&self) -> usize {
         self.writes.len()

@@ -52,10 +52,10 @@ pub(crate) fn unstage(tx: &mut TxDir) -> Result<()> {
 pub(crate) fn remove_stages(dir: &Path, meta: &mut TxMeta) -> Result<()> {
     let died = meta.leaving.zip(meta_time(dir));
     for (number, path) in meta.stages.clone().iter().enumerate() {
-        let time = meta.stage_times.get(number).copied();
+        let time = meta.stage_times.get(number).copied().flatten();
         let removed = remove_stage(path, time, &mut |time| {
-            meta.stage_times.resize(meta.stages.len(), Stamp::default());
-            meta.stage_times[number] = time;
+            meta.stage_times.resize(meta.stages.len(), None);
+            meta.stage_times[number] = Some(time);
             meta.leaving = Some(number);
             // Without it all is removed the same: the time is at stake, and only if this process dies now.
             let _ = append_meta(dir, meta);
@@ -73,7 +73,15 @@ pub(crate) fn remove_stages(dir: &Path, meta: &mut TxMeta) -> Result<()> {
 /// which its maker `said` so and after which he died.
 fn settle(path: &Path, said: Stamp, time: Stamp) -> Result<()> {
     let Some(above) = path.parent() else { return Ok(()) };
-    let above = Tree::open(above)?;
+    let above = match Tree::open(above) {
+        // With it, its time is gone, or out of reach.
+        Err(error)
+            if matches!(error.errno(), Some(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS)) =>
+        {
+            return Ok(());
+        }
+        opened => opened?,
+    };
     match Object::open(&above, Path::new(""))? {
         Some(dir) if at_once(dir.attrs.mtime, said) => {
             set_back(&dir, time)?;
@@ -194,7 +202,7 @@ fn stage_directory(
         let path = host.at().join(&at);
         let above = sys::place(host, &dir).attrs()?.map(|attrs| attrs.mtime);
         tx.meta.stages.push(path.clone());
-        tx.meta.stage_times.push(above.unwrap_or_default());
+        tx.meta.stage_times.push(above);
         // A power cut must not leave a directory that nobody knows of.
         if durable {
             tx.save_flushed()?

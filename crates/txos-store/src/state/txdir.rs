@@ -84,7 +84,7 @@ pub struct TxMeta {
     pub stages: Vec<PathBuf>,
     /// When the directory that each was made in had been changed last, before.
     #[serde(default)]
-    pub stage_times: Vec<Stamp>,
+    pub stage_times: Vec<Option<Stamp>>,
     /// Which of them is about to lose its name; its time is the one of just before that, then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leaving: Option<usize>,

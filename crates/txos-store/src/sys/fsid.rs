@@ -39,14 +39,18 @@ impl FsIdentity {
     /// Whether `found`, looked up later, is this file system with the same directory mounted;
     /// `same_boot` says whether device numbers still mean the same.
     pub(crate) fn is(&self, found: &FsIdentity, same_boot: bool) -> bool {
+        self.is_same_file_system(found, same_boot)
+            && (self.root_ino, self.root_birth) == (found.root_ino, found.root_birth)
+    }
+
+    /// The same, whatever directory of it is mounted.
+    pub(crate) fn is_same_file_system(&self, found: &FsIdentity, same_boot: bool) -> bool {
         let file_system = match (self.uuid, found.uuid) {
             (Some(then), Some(now)) => then == now,
             _ if same_boot => self.dev == found.dev,
             _ => self.fsid == found.fsid,
         };
-        file_system
-            && self.magic == found.magic
-            && (self.root_ino, self.root_birth) == (found.root_ino, found.root_birth)
+        file_system && self.magic == found.magic
     }
 }
 

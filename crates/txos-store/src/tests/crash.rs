@@ -178,6 +178,35 @@ fn what_never_committed_is_discarded() {
     assert!(recover(&world.state).unwrap().is_empty());
 }
 
+/// The file system with the stage directory was unmounted since, with the directory on which it was.
+#[test]
+fn a_stage_directory_that_is_gone_with_all_above_it_keeps_no_recovery_from_ending() {
+    if !able() {
+        return;
+    }
+    let mut left = 0;
+    for calls in 0.. {
+        let world = World::across(tree);
+        let origins = world.inodes();
+        let tx = world.run(&|root| symlink("t", root.join("stay/l")).unwrap());
+        let delta = world.extract(&tx, &origins).unwrap();
+        let lock = world.state.try_lock("test").unwrap();
+        let mut prepared = Prepared::stage(&world.state, tx, delta).unwrap();
+        let killer = Rc::new(RefCell::new(KillAt(calls)));
+        watched(killer.clone(), || {
+            let _ = prepared.commit(&lock, &mut |_| Ok(()), &mut NoDomain, false);
+            drop((prepared, lock));
+        });
+        fs::remove_dir_all(&world.host).unwrap();
+        let report = recover(&world.state).unwrap_or_else(|error| panic!("call {calls}: {error}"));
+        left += report.discarded.len() + report.pending.len();
+        if killer.borrow().0 > 0 {
+            break;
+        }
+    }
+    assert!(left > 5, "{left}");
+}
+
 /// Making a stage directory, and removing it, moves the time of the directory above it, which is set back:
 /// also by the recovery, after a death in between.
 #[test]

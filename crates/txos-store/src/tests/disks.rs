@@ -12,13 +12,15 @@ use rustix::{
     io::Errno,
     mount::{MountFlags, UnmountFlags, mount, unmount},
 };
+use txos_core::TxId;
 
 use super::{
     small::{DURABLE, QUICK},
-    world::{able, in_private_namespace},
+    world::{World, able, in_private_namespace},
 };
 use crate::{
-    Privilege, SmallOp, StateDir, Store, StoreError, closed_paths, give_up, recover,
+    NoDomain, Prepared, Privilege, RecoveryReport, SmallOp, StateDir, Store, StoreError,
+    closed_paths, give_up,
     sys::watch::{KillAfterRecord, watched},
 };
 
@@ -78,6 +80,16 @@ impl Disks {
 impl Drop for Disks {
     fn drop(&mut self) {
         let _ = unmount(self.disk(), UnmountFlags::DETACH);
+    }
+}
+
+/// Recovers. A child that another test has just started has the locks of this process until it executes.
+fn recover(state: &StateDir) -> Result<RecoveryReport, StoreError> {
+    loop {
+        match crate::recover(state) {
+            Ok(report) if report.busy.is_some() => std::thread::yield_now(),
+            done => return done,
+        }
     }
 }
 
@@ -216,17 +228,57 @@ fn what_never_comes_back_can_be_given_up_and_nothing_else() {
             let lock = state.try_lock("test").unwrap();
             give_up(&state, &lock, id)
         };
-        let other = give_up(txos_core::TxId(id.0 + 1));
+        let other = give_up(TxId(id.0 + 1));
         assert!(matches!(other, Err(StoreError::Refused { .. })), "{other:?}");
         assert_eq!(fs::read(&near).unwrap(), b"old");
         let report = give_up(id).unwrap();
         assert_eq!((report.finished.len(), report.pending.len()), (1, 0), "{report:?}");
         let [kept] = &report.finished[0].kept[..] else { panic!("{report:?}") };
-        assert!(kept.path == disks.disk() && kept.reason.contains("1 changes"), "{kept:?}");
+        assert!(kept.path == disks.disk() && kept.reason.contains("1 change below"), "{kept:?}");
+        assert!(kept.saved.as_ref().unwrap().join("record").is_file());
         assert_eq!(fs::read(&near).unwrap(), b"old+near");
         assert!(!far.exists() && recover(&disks.state()).unwrap().is_empty());
         assert_eq!(closed_paths(&disks.state()).unwrap(), Vec::<PathBuf>::new());
     });
+}
+
+/// Of a view's commit what was staged is kept, too.
+#[test]
+fn what_is_given_up_is_kept_aside() {
+    if !able() {
+        return;
+    }
+    let old = |root: &Path| fs::write(root.join("old"), "old").unwrap();
+    for world in [World::new(old), World::across(old)] {
+        let origins = world.inodes();
+        let tx = world.run(&|root| fs::write(root.join("new"), vec![b'n'; 100_000]).unwrap());
+        let id = tx.meta.id;
+        let delta = world.extract(&tx, &origins).unwrap();
+        let lock = world.state.try_lock("test").unwrap();
+        let mut prepared = Prepared::stage(&world.state, tx, delta).unwrap();
+        watched(Rc::new(RefCell::new(KillAfterRecord::default())), || {
+            let done = prepared.commit(&lock, &mut |_| Ok(()), &mut NoDomain, true);
+            assert!(done.is_err());
+            drop((prepared, lock));
+        });
+        let gone = world.host.with_extension("gone");
+        fs::rename(&world.host, &gone).unwrap();
+        fs::create_dir(&world.host).unwrap();
+        let report = recover(&world.state).unwrap();
+        assert!(
+            report.pending[0].reason.contains("is not the directory that it was"),
+            "{report:?}"
+        );
+        let lock = world.state.try_lock("test").unwrap();
+        let report = give_up(&world.state, &lock, id).unwrap();
+        drop(lock);
+        let [kept] = &report.finished[0].kept[..] else { panic!("{report:?}") };
+        let saved = kept.saved.as_ref().unwrap();
+        assert!(saved.join("record").is_file() && saved.join("staged").is_dir(), "{kept:?}");
+        assert!(recover(&world.state).unwrap().is_empty());
+        assert_eq!(fs::read_dir(world.state.path().join("tx")).unwrap().count(), 0);
+        assert_eq!(fs::read_dir(&world.host).unwrap().count(), 0);
+    }
 }
 
 /// On ext4 with blocks of 1024 bytes each quarter of a page is written on its own. A cut behind the

@@ -26,10 +26,20 @@ pub struct Args {
 pub fn run(args: Args) -> Result<Exit> {
     let state = state::open()?;
     let lock = lock(&state, "txos recover", &|| false)?;
-    let report = match args.give_up {
-        Some(id) => txos_store::give_up(&state, &lock, id)?,
-        None => txos_store::recover_locked(&state, &lock)?,
-    };
+    let mut report = txos_store::recover_locked(&state, &lock)?;
+    if let Some(id) = args.give_up {
+        // What was recovered is told whether or not there is anything to give up.
+        match txos_store::give_up(&state, &lock, id) {
+            Ok(given_up) => {
+                report.pending = given_up.pending;
+                report.finished.extend(given_up.finished);
+            }
+            Err(error) => {
+                tell_recovery(&report);
+                return Err(error.into());
+            }
+        }
+    }
     let swept = txos_domain::sweep();
     for group in swept.iter().flatten() {
         say(format!("{} was left standing still, and runs again", group.display()));
