@@ -29,26 +29,38 @@ pub(crate) fn open_thread(task: i32) -> Result<OwnedFd, Errno> {
 /// The device of captures (`/dev/fuse`): its numbers, in Linux's list of devices.
 const FUSE: (u32, u32) = (10, 229);
 
-/// Gives the calling thread a table of descriptors of its own, and closes the devices of captures in it.
-pub(crate) fn leave_captures() -> Result<(), Errno> {
+/// Gives the calling thread a table of descriptors of its own, with standard input, output and error, and what is to
+/// be kept: each at its number. The caller uses no other in this thread but what it opens there from now on.
+pub(crate) fn keep_only(kept: &[BorrowedFd<'_>]) -> Result<(), Errno> {
     use rustix::{
-        fs::{Dir, FileType, Mode, OFlags, fstat, major, minor, open},
+        fs::{AtFlags, Dir, FileType, Mode, OFlags, StatxFlags, open, statx},
         thread::{UnshareFlags, unshare_unsafe},
     };
     // SAFETY: whoever owns a descriptor finds it at its number, in either table.
     unsafe { unshare_unsafe(UnshareFlags::FILES) }?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let table = Dir::new(open("/proc/thread-self/fd", flags, Mode::empty())?)?;
-    for entry in table {
-        let name = entry?.file_name().to_str().ok().and_then(|name| name.parse::<i32>().ok());
-        let Some(fd) = name else { continue };
+    let mut table = Dir::new(open("/proc/thread-self/fd", flags, Mode::empty())?)?;
+    let mut stay = vec![libc::STDIN_FILENO, libc::STDOUT_FILENO, libc::STDERR_FILENO];
+    stay.push(table.fd()?.as_raw_fd());
+    stay.extend(kept.iter().map(AsRawFd::as_raw_fd));
+    let mut others = Vec::new();
+    for entry in &mut table {
+        let number = entry?.file_name().to_str().ok().and_then(|name| name.parse::<i32>().ok());
+        others.extend(number.filter(|number| !stay.contains(number)));
+    }
+    // The devices of captures first: to close a file of a view may ask one, and wait; so might a plain look at it.
+    let look = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    others.sort_by_cached_key(|number| {
         // SAFETY: it is open, as the list says, and closed by nobody else: the table is this thread's own.
-        let Ok(stat) = fstat(unsafe { BorrowedFd::borrow_raw(fd) }) else { continue };
-        let is_device = FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice;
-        if is_device && (major(stat.st_rdev), minor(stat.st_rdev)) == FUSE {
-            // SAFETY: the owner's descriptor is in another table; nothing uses this copy.
-            unsafe { libc::close(fd) };
-        }
+        let about = statx(unsafe { BorrowedFd::borrow_raw(*number) }, "", look, StatxFlags::TYPE);
+        !about.is_ok_and(|about| {
+            FileType::from_raw_mode(about.stx_mode.into()) == FileType::CharacterDevice
+                && (about.stx_rdev_major, about.stx_rdev_minor) == FUSE
+        })
+    });
+    for number in others {
+        // SAFETY: the owner's descriptor is in another table; nothing uses this copy, as the caller sees to.
+        unsafe { libc::close(number) };
     }
     Ok(())
 }

@@ -10,7 +10,7 @@
 use std::{
     ffi::OsString,
     os::{
-        fd::{AsFd, OwnedFd},
+        fd::{AsFd, BorrowedFd, OwnedFd},
         unix::ffi::OsStringExt,
     },
     path::{Path, PathBuf},
@@ -250,12 +250,13 @@ impl Host {
         let place = self.place.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let failed = || SessionError::step("hand a view over");
         let (ours, theirs) = pair().map_err(failed())?;
-        let mounts = apart(|| {
-            let warm = warm(&spec, base.stable.as_fd(), &self.source)?;
+        let (stable, theirs) = (base.stable.as_fd(), theirs.as_fd());
+        let mounts = apart(&[stable, theirs], || {
+            let warm = warm(&spec, stable, &self.source)?;
             base.capture.begin_recording();
             visit(&warm, &place);
             let both = [warm.namespace.as_fd(), warm.root.as_fd()];
-            send_all(&theirs, &[0], &both).map_err(failed())?;
+            send_all(theirs, &[0], &both).map_err(failed())?;
             Ok::<_, SessionError>(warm.mounts)
         })??;
         let (_, both) = ours.receive_all(&mut [0]).map_err(failed())?;
@@ -389,18 +390,59 @@ pub(crate) fn now() -> Stamp {
     Stamp { sec: now.tv_sec, nsec: now.tv_nsec as u32 }
 }
 
-/// Runs `work` in a thread of its own, whose namespaces end with it, and its table of descriptors: a copy without the
-/// devices of captures.
+/// Runs `work` in a thread of its own, whose namespaces end with it, and its table of descriptors: of the session's it
+/// has those alone that are `kept`, which are all that `work` may use, and the three standard ones.
 ///
-/// The kernel asks such a device for what is done in a view, and whoever waits for the answer waits even when he is
-/// killed. The device is closed when nobody has it any more, and the wait over. So whoever has it never waits, or
-/// a session that is killed in between would neither answer nor end.
-fn apart<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T> {
-    let without_devices = || {
-        sys::leave_captures().map_err(SessionError::step("leave the devices of captures"))?;
+/// The kernel asks the device of a capture for what is done in a view, and whoever waits for the answer waits even when
+/// he is killed. The device is closed when nobody has it any more, and the wait over. So whoever has it never waits, or
+/// a session that is killed in between would neither answer nor end. Of anything else a copy would keep locks held and
+/// connections open that another thread gives up meanwhile.
+fn apart<T: Send>(kept: &[BorrowedFd<'_>], work: impl FnOnce() -> T + Send) -> Result<T> {
+    let with_kept = || {
+        sys::keep_only(kept).map_err(SessionError::step("leave a session's descriptors"))?;
         Ok(work())
     };
-    std::thread::scope(|scope| {
-        scope.spawn(without_devices).join().map_err(|_| SessionError::Panicked)?
-    })
+    std::thread::scope(|scope| scope.spawn(with_kept).join().map_err(|_| SessionError::Panicked)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use rustix::{
+        event::{PollFd, PollFlags, Timespec, poll},
+        io::fcntl_getfd,
+        pipe::pipe,
+    };
+
+    use super::*;
+
+    #[test]
+    fn what_another_thread_closes_meanwhile_is_closed() {
+        let (reader, writer) = pipe().unwrap();
+        let (go, wait) = channel();
+        let (done, closed) = channel();
+        let other = std::thread::spawn(move || {
+            wait.recv().unwrap();
+            drop(writer);
+            done.send(()).unwrap();
+        });
+        let kept = reader.as_fd();
+        let ended = apart(&[kept], move || {
+            go.send(()).unwrap();
+            closed.recv().unwrap();
+            let mut ends = [PollFd::new(&kept, PollFlags::IN)];
+            poll(&mut ends, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap();
+            ends[0].revents().contains(PollFlags::HUP)
+        });
+        assert!(ended.unwrap(), "the other end is still open");
+        other.join().unwrap();
+    }
+
+    #[test]
+    fn the_rest_of_the_session_keeps_its_descriptors() {
+        let (reader, writer) = pipe().unwrap();
+        apart(&[], || ()).unwrap();
+        assert!(fcntl_getfd(&reader).is_ok() && fcntl_getfd(&writer).is_ok());
+    }
 }

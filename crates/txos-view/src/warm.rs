@@ -88,7 +88,7 @@ pub fn detached_capture() -> Result<Detached> {
 
 /// Makes a warm view over the capture at `stable`. The mount table shows `source` for its overlays, by
 /// which a program that is started in the view can tell where it is. The calling thread is left inside the view: it is one
-/// that was started for this and ends with it.
+/// that was started for this and ends with it. Of the descriptors that it has it needs `stable` alone.
 ///
 /// # Errors
 /// If a mount fails.
@@ -98,7 +98,8 @@ pub fn warm(spec: &ViewSpec, stable: BorrowedFd<'_>, source: &str) -> Result<War
     let root = Path::new("/");
     mount_change(root, MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .map_err(|errno| ViewError::mount("private propagation", root, errno))?;
-    let stable = PathBuf::from(format!("/proc/self/fd/{}", stable.as_raw_fd()));
+    // The thread's: its table of descriptors may be its own.
+    let stable = PathBuf::from(format!("/proc/thread-self/fd/{}", stable.as_raw_fd()));
     let new_root = mounts::scaffold(spec)?;
     mounts::overlays(spec, &stable, &new_root, source)?;
     mounts::kernels_own(&new_root)?;
