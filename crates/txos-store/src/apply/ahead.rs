@@ -82,6 +82,11 @@ impl<'p> Ahead<'p> {
         Ahead { plans, order, at, state: RefCell::default() }
     }
 
+    /// All of them.
+    pub(crate) fn plans(&self) -> &'p [Plan] {
+        self.plans
+    }
+
     /// The file of operation `put` of plan `plan`, flushed and without a name; `None` if it has to be made
     /// in its place.
     ///

@@ -192,25 +192,6 @@ impl Applier<'_> {
         }
     }
 
-    /// New directories that have their modes already, as [`Applier::open_closed`].
-    pub(super) fn open_made(&self) -> Result<()> {
-        for op in &self.plan.puts {
-            let Some(make) = op.make.as_ref() else { continue };
-            if make.what != What::Dir || make.perm & OPEN == OPEN {
-                continue;
-            }
-            let host = self.host(op.area);
-            let failed = |errno| StoreError::io("make", self.shown(op.area, &op.to), errno);
-            if let Some(found) = Object::open(host, &op.to)?
-                && found.attrs.perm == make.perm
-                && alike(host, &op.to, make, &found, false).map_err(failed)?
-            {
-                found.chmod(make.perm | OPEN)?;
-            }
-        }
-        Ok(())
-    }
-
     /// Step 5, new directories: what they could not have before they were filled.
     pub(super) fn finish_directories(&mut self) -> Result<()> {
         let mut last: Vec<(&Put, &Make)> = (self.plan.puts.iter())

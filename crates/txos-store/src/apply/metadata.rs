@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use rustix::process::geteuid;
+use rustix::{io::Errno, process::geteuid};
 use txos_core::FileKind;
+use txos_host::Tree;
 
 use super::{
     Applier, Pass,
@@ -11,10 +12,57 @@ use super::{
     locate::Spot,
 };
 use crate::{
-    Result,
-    plan::{Meta, Times},
+    Result, StoreError,
+    plan::{Change, Ident, Meta, Plan, Times, What},
     sys::{self, Object},
 };
+
+/// Lets the owner, who is not root, into the directories to which these plans give a mode that keeps him out, and
+/// those that had one: what is beneath them is examined again, and a plan before the one that closed them may have
+/// something to do there. Each has its mode again when the plan that sets it is applied, which it does last.
+fn let_in(plans: &[Plan]) -> Result<()> {
+    if geteuid().is_root() {
+        return Ok(());
+    }
+    let mut closed = Vec::new();
+    for plan in plans {
+        let set = plan.dir_meta.iter().filter_map(|op| {
+            let perm = op.perm?;
+            Some((op.area, &op.path, Some(op.id), [perm.before, perm.after]))
+        });
+        let made = plan.puts.iter().filter_map(|op| {
+            let make = op.make.as_ref().filter(|make| make.what == What::Dir)?;
+            Some((op.area, &op.to, None, [make.perm; 2]))
+        });
+        closed.extend(
+            set.chain(made)
+                .filter(|(.., modes)| modes.iter().any(|mode| mode & OPEN != OPEN))
+                .map(|(area, path, id, modes)| (&plan.areas[area as usize].point, path, id, modes)),
+        );
+    }
+    // What holds a directory is opened before it.
+    closed.sort_by_key(|(point, path, ..)| point.components().count() + path.components().count());
+    for (point, path, id, modes) in closed {
+        match open_one(point, path, id, modes) {
+            // Where he may not go at all, or what another owns, is not his to open.
+            Err(StoreError::Io { errno: Errno::ACCESS | Errno::PERM, .. }) => {}
+            opened => opened?,
+        }
+    }
+    Ok(())
+}
+
+fn open_one(point: &Path, path: &Path, id: Option<Ident>, modes: [u32; 2]) -> Result<()> {
+    // What is gone is told where the plan is applied.
+    let Ok(tree) = Tree::open(point) else { return Ok(()) };
+    let Some(found) = Object::open(&tree, path)? else { return Ok(()) };
+    let now = &found.attrs;
+    let is_it = now.kind == FileKind::Dir && id.is_none_or(|id| id.is(now));
+    if is_it && modes.contains(&now.perm) && now.perm & OPEN != OPEN {
+        found.chmod(now.perm | OPEN)?;
+    }
+    Ok(())
+}
 
 const SET_ID: u32 = 0o6000;
 /// The mode bits that let an owner in who is not root.
@@ -54,29 +102,22 @@ impl Applier<'_> {
         Ok(())
     }
 
-    /// Directories whose new mode keeps their owner out, and that an earlier attempt has given it: what is
-    /// beneath them is examined again, so he is let in until the modes are set, which is last.
+    /// Before the first plan of a recovery lets the owner in everywhere, and before each other one where that
+    /// plan has a mode to set, since one before it may have closed the directory.
     pub(super) fn open_closed(&self) -> Result<()> {
-        if matches!(self.pass, Pass::First { .. }) || geteuid().is_root() {
-            return Ok(());
+        match self.pass {
+            Pass::First { .. } => Ok(()),
+            Pass::Again { ahead, number: 0, .. } => let_in(ahead.plans()),
+            Pass::Again { .. } => let_in(std::slice::from_ref(self.plan)),
         }
-        // Parents stand after what is in them.
-        for op in self.plan.dir_meta.iter().rev() {
-            let Some(perm) = op.perm.filter(|perm| perm.after & OPEN != OPEN) else { continue };
-            let found = Object::open(self.host(op.area), &op.path)?;
-            let closed = |found: &Object| op.id.is(&found.attrs) && found.attrs.perm == perm.after;
-            if let Some(found) = found.filter(closed) {
-                found.chmod(perm.after | OPEN)?;
-            }
-        }
-        self.open_made()
     }
 
-    /// Whether the mode is that of a directory that [`Applier::open_closed`] has opened.
+    /// Whether the mode is that of a directory that was [opened](let_in): by whom doesn't count, for root may go
+    /// on where a user's recovery ended.
     fn opened(&self, op: &Meta, now: u32) -> bool {
         let again = matches!(self.pass, Pass::Again { .. });
-        let opened = op.perm.is_some_and(|perm| now == perm.after | OPEN);
-        again && op.kind == FileKind::Dir && opened && !geteuid().is_root()
+        let opened = |perm: Change<u32>| [perm.before | OPEN, perm.after | OPEN].contains(&now);
+        again && op.kind == FileKind::Dir && op.perm.is_some_and(opened)
     }
 
     pub(super) fn directory_metadata(&mut self) -> Result<()> {

@@ -2,6 +2,7 @@
 //! natively.
 
 mod cases;
+mod closed;
 mod crash;
 mod disks;
 mod failures;

@@ -23,7 +23,7 @@ pub(super) const QUICK: SmallOptions<'_> =
     SmallOptions { durable: false, reads: None, follow: true };
 
 /// Commits some operations.
-type Commit<'c> = dyn FnMut(&[SmallOp<'_>]) + 'c;
+pub(super) type Commit<'c> = dyn FnMut(&[SmallOp<'_>]) + 'c;
 
 /// A tree, its twin, and a state directory.
 pub(super) struct Pair {
