@@ -30,8 +30,7 @@ pub(crate) fn writes_to_a_file() -> Result<bool, Errno> {
                     Some(device) => device,
                     None => *memory.insert(device_of_memory()?),
                 };
-                let range = format!("{start:x}-{end:x}");
-                if found != device && !is_own(found, inode) && has_name(&range) {
+                if found != device && !is_own(found, inode) && has_name(&range(start, end)) {
                     return Ok(true);
                 }
                 from = end;
@@ -63,8 +62,19 @@ fn listed() -> Result<bool, Errno> {
     let text = std::fs::read_to_string("/proc/self/maps")
         .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
     let memory = device_of_memory()?;
-    let range = |line: &str| line.split(' ').next().is_none_or(has_name);
-    Ok(text.lines().any(|line| is_of_a_file(line, memory) && range(line)))
+    let named = |line: &str| range_of(line).is_none_or(|range| has_name(&range));
+    Ok(text.lines().any(|line| is_of_a_file(line, memory) && named(line)))
+}
+
+/// The range of a line of the list as `/proc/self/map_files` has it, which knows no leading zeros.
+fn range_of(line: &str) -> Option<String> {
+    let (start, end) = line.split(' ').next()?.split_once('-')?;
+    let number = |text| u64::from_str_radix(text, 16).ok();
+    Some(range(number(start)?, number(end)?))
+}
+
+fn range(start: u64, end: u64) -> String {
+    format!("{start:x}-{end:x}")
 }
 
 /// Whether a line of the list tells of a shared mapping that can be written, of a file of a device.
@@ -95,6 +105,15 @@ mod tests {
         assert!(!is("7f00-7f10 rw-s 00000000 00:01 5 /dev/zero (deleted)"));
         assert!(!is("7f00-7f10 rw-s 00000000 00:00 0"));
         assert!(!is(""));
+    }
+
+    #[test]
+    fn ranges_have_no_leading_zeros() {
+        let line = "00400000-00401000 rw-s 00000000 fe:00 131 /var/data";
+        assert_eq!(range_of(line).as_deref(), Some("400000-401000"));
+        let line = "7f0000000000-7f0000001000 rw-s 00000000 fe:00 131 /var/data";
+        assert_eq!(range_of(line).as_deref(), Some("7f0000000000-7f0000001000"));
+        assert_eq!(range_of(""), None);
     }
 
     #[test]
