@@ -488,6 +488,56 @@ static void what_waits_of_a_try_goes_with_it(void) {
     CHECK_EQ(shared->runs, 0);
 }
 
+static int value_of_next(int signal) {
+    siginfo_t info;
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, signal);
+    struct timespec now = {0, 0};
+    return sigtimedwait(&set, &info, &now) == signal ? info.si_value.sival_int : -1;
+}
+
+// Also of numbers of which some waited before: those stay, in their order.
+static void what_waited_before_is_told_from_what_a_try_sends(void) {
+    prepare();
+    block(SIGRTMIN);
+    for (int i = 100; i < 102; i++) {
+        CHECK_EQ(sigqueue(getpid(), SIGRTMIN, (union sigval){.sival_int = i}), 0);
+    }
+    int tries = sys_xbegin(FLAGS);
+    // As the process's and as the thread's, which the kernel has in two queues.
+    CHECK_EQ(sigqueue(getpid(), SIGRTMIN, (union sigval){.sival_int = tries}), 0);
+    CHECK_EQ(raise(SIGRTMIN), 0);
+    if (tries == 0) from_outside("RTMIN");
+    if (tries < 3) sys_xabort(0);
+    CHECK_EQ(tries, 3);
+    CHECK_EQ(value_of_next(SIGRTMIN), 100);
+    CHECK_EQ(value_of_next(SIGRTMIN), 101);
+    int left = 0;
+    while (value_of_next(SIGRTMIN) >= 0) left++;
+    // Two of this try, and the one from outside.
+    CHECK_EQ(left, 3);
+    CHECK_EQ(sys_xend(), 0);
+}
+
+// One that was taken inside does not stand for one that the try sends.
+static void what_waited_before_and_was_taken_is_not_counted(void) {
+    prepare();
+    block(SIGRTMIN);
+    from_outside("RTMIN");
+    int tries = sys_xbegin(FLAGS);
+    if (tries < 2) {
+        CHECK_THAT(value_of_next(SIGRTMIN), >=, 0);
+        for (int i = 0; i < 3; i++) CHECK_EQ(raise(SIGRTMIN), 0);
+        sys_xabort(0);
+    }
+    siginfo_t info;
+    CHECK_EQ(take(SIGRTMIN, &info), SIGRTMIN);
+    CHECK(info.si_pid != getpid());
+    CHECK_EQ(is_pending(SIGRTMIN), 0);
+    CHECK_EQ(sys_xend(), 0);
+}
+
 static void what_waits_comes_after_a_commit(void) {
     prepare();
     signal(SIGUSR1, handler);
@@ -625,6 +675,10 @@ int main(int argc, char **argv) {
         {"the_programs_own_urgent_signals_are_its_own", the_programs_own_urgent_signals_are_its_own},
         {"who_is_not_told_learns_of_it_at_the_end", who_is_not_told_learns_of_it_at_the_end},
         {"what_waits_of_a_try_goes_with_it", what_waits_of_a_try_goes_with_it},
+        {"what_waited_before_is_told_from_what_a_try_sends",
+         what_waited_before_is_told_from_what_a_try_sends},
+        {"what_waited_before_and_was_taken_is_not_counted",
+         what_waited_before_and_was_taken_is_not_counted},
         {"what_waits_comes_after_a_commit", what_waits_comes_after_a_commit},
         {"what_waits_from_others_goes_on_waiting", what_waits_from_others_goes_on_waiting},
         {"of_children_that_go_with_a_try_nobody_is_told",

@@ -9,7 +9,7 @@ use rustix::{
 };
 
 use super::{
-    facts::Facts,
+    facts::{Facts, SIGNALS},
     files::Set,
     maps::Mapping,
     pending::SENDERS,
@@ -58,8 +58,8 @@ pub(super) struct Arena {
     pub(super) noted: usize,
     /// How many of them, from the first, a rollback has left to be sent again.
     pub(super) owed: usize,
-    /// The signals that waited to be delivered at the beginning.
-    pub(super) waiting_then: u64,
+    /// How many of each signal, by number, have waited to be delivered since the beginning.
+    pub(super) waited: [u16; SIGNALS],
     /// Members that have sent signals which wait, and how many.
     pub(super) senders: [i32; SENDERS],
     pub(super) senders_count: usize,

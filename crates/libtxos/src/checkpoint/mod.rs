@@ -88,7 +88,7 @@ pub(crate) fn take(ask: [i32; 2], high: i32) -> Result<Taken, Errno> {
         (*arena).high = high;
         (*arena).reported.store(0, Ordering::Relaxed);
         (*arena).rseq = rseq::area();
-        (*arena).waiting_then = pending::waiting();
+        pending::count(&mut *arena);
         (*arena).senders_count = 0;
         timers::note(&mut *arena)?;
         for (which, timer) in (*arena).intervals.iter_mut().enumerate() {

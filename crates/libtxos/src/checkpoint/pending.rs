@@ -10,7 +10,12 @@
 //!
 //! # Invariants
 //!
-//! - What waited before the beginning is left alone.
+//! - What waited before the beginning is left alone. Of the real-time signals, of which several of a number wait,
+//!   [`count`] tells how many did: those stand before what comes later, and what the program takes of them inside
+//!   is taken off. A standard signal that waited is left alone with the number.
+//! - What cannot wait again (`RLIMIT_SIGPENDING`, which all processes of a user share) is owed: it is tried
+//!   again whenever [owed](super::signals) signals are sent. Of more than [`NOTED`] signals of one number that wait
+//!   before the beginning none is taken away; of more that are owed the rest is lost.
 //! - Signals are blocked, and the process has one thread, while they are looked at.
 
 use core::ffi::c_int;
@@ -19,6 +24,7 @@ use rustix::{process::getpid, thread::gettid};
 
 use super::{
     arena::{Arena, existing},
+    facts::SIGNALS,
     raw::syscall,
     signals::{Info, NOTED, is_own, sender_of},
 };
@@ -53,11 +59,57 @@ pub(super) fn take(set: Signals) -> Option<(c_int, Info)> {
     (taken > 0).then_some((taken as c_int, info))
 }
 
-/// Has a signal wait again.
-pub(super) fn put_back(signal: c_int, info: &Info) {
+/// Has a signal wait again; tells whether there was room for it.
+#[must_use]
+pub(super) fn put_back(signal: c_int, info: &Info) -> bool {
     let (process, thread) = (getpid().as_raw_pid(), gettid().as_raw_pid());
     // SAFETY: the information is a `siginfo_t` that the kernel has given, and outlives the call.
-    unsafe { syscall!(libc::SYS_rt_tgsigqueueinfo, process, thread, signal, info.as_ptr()) };
+    unsafe { syscall!(libc::SYS_rt_tgsigqueueinfo, process, thread, signal, info.as_ptr()) == 0 }
+}
+
+/// The first signal of which several can wait (signal(7)).
+const REAL_TIME: c_int = 32;
+/// All that waits of a number.
+pub(super) const ALL: u16 = u16::MAX;
+
+/// At the beginning: notes what waits. What waits of the real-time signals is taken and waits again, as the thread's: so
+/// it stands before all that comes later, also before what the thread sends to itself.
+pub(super) fn count(arena: &mut Arena) {
+    let waiting = waiting();
+    arena.waited = [0; SIGNALS];
+    for signal in (1..=64).filter(|signal| has(waiting, *signal)) {
+        arena.waited[signal as usize] = match signal {
+            ..REAL_TIME => ALL,
+            _ => match take_all(arena, signal) {
+                NOTED if has(self::waiting(), signal) => ALL,
+                count => count as u16,
+            },
+        };
+        if signal >= REAL_TIME {
+            let count = arena.waited[signal as usize].min(NOTED as u16);
+            (0..usize::from(count)).for_each(|at| wait_again(arena, signal, at));
+        }
+    }
+}
+
+/// Takes what waits of a signal, in its order, as far as there is room.
+fn take_all(arena: &mut Arena, signal: c_int) -> usize {
+    let mut count = 0;
+    while count < NOTED
+        && let Some((_, info)) = take(1 << (signal - 1))
+    {
+        arena.taken[count] = info;
+        count += 1;
+    }
+    count
+}
+
+/// Has one that was taken wait again, or has it owed.
+fn wait_again(arena: &mut Arena, signal: c_int, at: usize) {
+    let info = arena.taken[at];
+    if !put_back(signal, &info) {
+        arena.owe_also(&info);
+    }
 }
 
 /// Notes which members have sent signals that wait. No memory is asked for: a handler may be the caller.
@@ -97,20 +149,18 @@ fn is_from_here(arena: &Arena, signal: c_int, info: &Info) -> bool {
 
 /// Takes everything that waits since the beginning, and has that wait again which `keeps` wants.
 fn sift(arena: &mut Arena, mut keeps: impl FnMut(&mut Arena, c_int, &Info) -> bool) {
-    let since = waiting() & !arena.waiting_then;
-    for signal in (1..=64).filter(|signal| has(since, *signal)) {
-        // All of them first, so that several of a number stay in order.
-        let mut count = 0;
-        while count < NOTED
-            && let Some((_, info)) = take(1 << (signal - 1))
-        {
-            arena.taken[count] = info;
-            count += 1;
+    let waiting = waiting();
+    for signal in (1..=64).filter(|signal| has(waiting, *signal)) {
+        let waited = arena.waited[signal as usize];
+        if waited == ALL {
+            continue;
         }
+        // All of them first, so that several of a number stay in order.
+        let count = take_all(arena, signal);
         for at in 0..count {
             let info = arena.taken[at];
-            if keeps(arena, signal, &info) {
-                put_back(signal, &info);
+            if at < usize::from(waited) || keeps(arena, signal, &info) {
+                wait_again(arena, signal, at);
             }
         }
     }

@@ -112,9 +112,9 @@ pub(crate) fn miss_bell() {
     if let Some((signal, info)) = pending::take(1 << (BELL - 1)) {
         // SAFETY: the information is a `siginfo_t` that the kernel has given.
         let bell = unsafe { is_bell(info.as_ptr().cast()) };
-        // Another's: it is the program's again.
+        // Another's: it is the program's again. There is always room for a standard signal.
         if !bell {
-            pending::put_back(signal, &info);
+            let _ = pending::put_back(signal, &info);
         }
     }
 }
@@ -212,6 +212,10 @@ impl Arena {
         else {
             return;
         };
+        // Those that waited at the beginning come first.
+        if let Some(waited @ 1..) = self.waited.get_mut(signal as usize) {
+            *waited -= u16::from(*waited != pending::ALL);
+        }
         if is_own(signal, code, sender, self.owner) {
             return;
         }
@@ -286,12 +290,18 @@ impl Arena {
         let owed = self.owed;
         self.keep(0, owed, |info| {
             let signal = info[0] as i32;
-            if !wanted(signal) {
-                return true;
-            }
-            pending::put_back(signal, info);
-            false
+            !wanted(signal) || !pending::put_back(signal, info)
         });
+    }
+
+    /// One more is owed, after those that are.
+    pub(super) fn owe_also(&mut self, info: &Info) {
+        if self.noted < NOTED {
+            self.signals.copy_within(self.owed..self.noted, self.owed + 1);
+            self.signals[self.owed] = *info;
+            self.owed += 1;
+            self.noted += 1;
+        }
     }
 }
 
